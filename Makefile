@@ -1,0 +1,34 @@
+# `make demo` shows what mlxfill does, `make test` checks everything.  Both set up `.venv/` first.
+#   make PYTHON=python3.12 demo     another interpreter (3.11 or newer)
+#   make EXTRA=cuda13 demo          another backend of mlx on Linux (cpu, cuda12, cuda13)
+#   make PYTEST_ARGS='-x -k rewind' test
+
+PYTHON ?= python3
+PYTEST_ARGS ?= -n 2
+EXTRA ?= $(if $(filter Linux,$(shell uname -s)),cpu)
+
+BIN := .venv/bin
+INSTALLED := .venv/installed
+PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
+PROJECTS := pyproject.toml core/pyproject.toml $(PLUGINS:%=%/pyproject.toml)
+
+.PHONY: demo test
+
+demo: $(INSTALLED)
+	@$(BIN)/mlxfill demo
+
+test: $(INSTALLED)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+# One pip command, so that the resolver sees every distribution as the folder it is.
+$(INSTALLED): $(PROJECTS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mlxfill needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	@echo "Setting up .venv (the first time takes a minute or two)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-e 'core$(EXTRA:%=[%])' $(PLUGINS:%=-e %) -e '.[dev]'
+	@touch $@
