@@ -1,0 +1,332 @@
+"""What the core and its plugins promise each other.
+
+A complete proposal source, which offers the two tokens that followed the last time::
+
+    class Again:
+        name, window = "again", 1
+
+        def __init__(self, request):
+            self.ids = list(request.prompt_ids)
+
+        def observe(self, ids):
+            self.ids.extend(ids)
+
+        def propose(self, view):
+            last = view.tail(1)[0]
+            for at in range(len(self.ids) - 3, -1, -1):
+                if self.ids[at] == last:
+                    return Proposal(tuple(self.ids[at + 1 : at + 3]), Policy.VERIFY, "again")
+            return None
+
+        def resolved(self, proposal, accepted):
+            pass
+
+Nothing here imports mlx: arrays appear in annotations only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from attrs import field, frozen
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+    from mlxfill.sampling import Sampling
+
+MLXFILL_API = 1
+"""Version of these contracts.  A plugin module states the one it was written for as
+``MLXFILL_API = 1``; another number is refused by name."""
+
+
+class Policy(StrEnum):
+    """How much a proposal claims."""
+
+    ASSERT = "assert"
+    """Determined: appended unread.  A privilege, see ``[trust] assert`` in the config."""
+    VERIFY = "verify"
+    """Likely: the target decides token by token."""
+
+
+@frozen
+class Proposal:
+    """A span of token ids offered as the continuation of the session.
+
+    ``ids`` oldest first; ``origin`` names the producer in results and colours
+    (``template``, ``schema``, ``echo``, ``ngram``, ``draft``, ``mtp``, ``grammar`` or a
+    plugin's own word); ``branch_stop`` says that the span ends where its known
+    continuations fork.  ``delimiter_bound`` spans are cut after the first of the
+    request's delimiters (spans copied from data; never template or schema spans).
+    ``evidence`` counts the trailing session tokens that this continuation explains (the
+    length of the matched suffix): the engine keeps acceptance statistics by it.
+    """
+
+    ids: tuple[int, ...]
+    policy: Policy
+    origin: str
+    branch_stop: bool = False
+    delimiter_bound: bool = False
+    evidence: int = 0
+
+
+class TokenView(Protocol):
+    """What a source sees of a session.  Valid during the call only."""
+
+    @property
+    def length(self) -> int:
+        """Prompt and everything emitted so far, injected tokens included, in tokens."""
+
+    @property
+    def budget(self) -> int:
+        """Tokens that the caller may still emit."""
+
+    def tail(self, n: int) -> Sequence[int]:
+        """The last ``n`` ids (fewer at the start), at most the source's ``window``."""
+
+
+class ProposalSource(Protocol):
+    """Knows tokens before the model does, without a model of its own.
+
+    One object a request.  The optional method ``near() -> bool`` says that an offer
+    is likely after the next token; the loop then reads that token before it
+    dispatches another step.
+    """
+
+    name: str
+    window: int
+
+    def propose(self, view: TokenView) -> Proposal | None:
+        """Offer a continuation of the session, or None.  Must be quick (microseconds)."""
+
+    def observe(self, ids: Sequence[int]) -> None:
+        """Take note of tokens that entered the session after the prompt, in order."""
+
+    def resolved(self, proposal: Proposal, accepted: int) -> None:
+        """Learn that the first ``accepted`` ids of ``proposal`` entered.  Exactly once each."""
+
+
+@frozen
+class DraftCheckpoint:
+    """Owned, immutable state of one drafter row, fit to be stored.
+
+    ``namespace`` identifies method, settings and weights; restoring under another
+    namespace or another ``processed_tokens`` raises ``DrafterError``.
+    """
+
+    namespace: str
+    processed_tokens: int
+    tensors: Mapping[str, mx.array]
+    metadata: Mapping[str, str] = field(factory=dict)
+
+
+class DraftSampling(Protocol):
+    """Draws draft tokens with the key of the target position that they predict."""
+
+    sampling: Sampling
+
+    def draw(self, logits: mx.array, positions: Sequence[int]) -> mx.array:
+        """``[B, V]`` logits, one absolute position a row, to ``[B]`` ids on the device."""
+
+
+class TargetView(Protocol):
+    """What a drafter may ask of the target.  All arrays stay on the device."""
+
+    layer_count: int
+    hidden_size: int
+    vocab_size: int
+    path: Path | None
+
+    @property
+    def tokenizer(self) -> Any:  # noqa: ANN401 - mlx-lm's TokenizerWrapper, untyped
+        """mlx-lm's tokenizer wrapper of the target."""
+
+    def embed(self, ids: mx.array) -> mx.array:
+        """``[B, L]`` ids to ``[B, L, H]`` rows of the target's input embedding."""
+
+    def project(self, hidden: mx.array) -> mx.array:
+        """``[B, L, H]`` normed hidden states to ``[B, L, V]`` logits of the target's own head."""
+
+    def head_rows(self, ids: Sequence[int]) -> Callable[[mx.array], mx.array]:
+        """A head for some vocabulary rows only: ``[B, L, H]`` to ``[B, L, len(ids)]``.
+
+        Raises ``DrafterError`` when the head is no plain (dense or quantized) matrix.
+        """
+
+
+class DraftRows(Protocol):
+    """Drafts for B >= 1 rows at once; owns draft-side state only.
+
+    ``tap_layers``: target layers whose outputs it needs, ``()`` for none; they arrive
+    as ``context`` with the taps side by side on the last axis.  ``prefill_mode``:
+    ``"tail-split"`` leaves the last prompt token to be drafted from (``pending``),
+    ``"full"`` is prefilled with it too.
+    """
+
+    namespace: str
+    tap_layers: tuple[int, ...]
+    prefill_mode: Literal["tail-split", "full"]
+
+    @property
+    def row_count(self) -> int:
+        """Rows at present."""
+
+    def prefill(self, tokens: mx.array, context: mx.array | None = None) -> None:
+        """Process new prompt tokens: ``[B, L]`` ids, ``[B, L, n*H]`` taps."""
+
+    def draft(
+        self, pending: Sequence[int], depth: int, positions: Sequence[int]
+    ) -> Sequence[Sequence[int]] | mx.array:
+        """Guess up to ``depth`` ids a row after ``pending``; the returned length rules.
+
+        ``positions`` is the absolute position of the first id to guess, a row.  The answer is
+        a list of 0 to ``depth`` ids a row, or an array ``[B, d]`` still on the device:
+        the engine then reads drafts and samples together.
+        """
+
+    def commit(self, accepted: Sequence[Sequence[int]], context: mx.array | None = None) -> None:
+        """End a round: ids that entered a row after its ``pending`` (the next pending token included).
+
+        ``context`` holds the taps ``[B, S, n*H]`` of the window (``pending`` + drafts).
+        """
+
+    def consume(
+        self, tokens: mx.array, lengths: Sequence[int], context: mx.array | None = None
+    ) -> None:
+        """Take tokens that someone else chose: ``[B, L]`` ids of which ``lengths[b]`` count."""
+
+    def append(self, checkpoints: Sequence[DraftCheckpoint | None]) -> None:
+        """Rows join at the end."""
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Rows leave or are reordered."""
+
+    def capture(self, row: int) -> DraftCheckpoint:
+        """The row's state, owned and immutable."""
+
+    def close(self) -> None:
+        """Release the rows."""
+
+
+class DraftProvider(Protocol):
+    """Lives as long as the engine; owns draft weights."""
+
+    id: str
+    weights_bytes: int
+    default_depth: int
+    supports_target_adapters: bool
+    supports_external_tokens: bool
+    draft_vocabulary: tuple[int, ...] | None
+
+    def open(
+        self,
+        target: TargetView,
+        sampling: DraftSampling,
+        checkpoints: Sequence[DraftCheckpoint | None],
+    ) -> DraftRows:
+        """Rows for one batch; a None checkpoint is an empty row."""
+
+    def close(self) -> None:
+        """Release the weights."""
+
+
+@frozen
+class DraftKind:
+    """One way to draft, as a plugin registers it.
+
+    ``detect(folder)`` says whether an artifact is of this kind; ``load(artifact,
+    target, settings)`` returns the provider (``artifact`` is None when
+    ``needs_artifact`` is false) and raises ``DrafterError`` when it does not fit;
+    ``fallback`` kinds are asked last.  ``origin`` is the origin word of its tokens.
+    """
+
+    name: str
+    origin: str
+    detect: Callable[[Path], bool]
+    load: Callable[[Path | None, TargetView, Any], DraftProvider]
+    needs_artifact: bool = True
+    fallback: bool = False
+
+
+class CacheRewinder(Protocol):
+    """Takes one cache entry back to an earlier token of the newest window."""
+
+    def begin(self) -> None:
+        """Before a window of two or more ids is forwarded."""
+
+    def commit(self) -> None:
+        """The window was kept whole."""
+
+    def rewind(self, keep: int) -> None:
+        """Only the first ``keep`` ids of the window remain, ``0 <= keep < S``."""
+
+
+class LayerReplay(Protocol):
+    """The decoder layer that fills a cache entry, as a rewinder sees it."""
+
+    def replay(self, keep: int) -> None:
+        """Call the layer again on its own input of this window, cut to ``keep`` ids."""
+
+    def window(self) -> int:
+        """Number of ids in the newest window."""
+
+
+@frozen
+class Limits:
+    """Bounds of one request.  ``max_tokens`` -1: unbounded."""
+
+    max_tokens: int
+    context: int | None = None
+
+
+@frozen
+class Request:
+    """One request as plugins see it.
+
+    ``messages`` and ``tools`` are None for raw prompts.  ``render(messages, tools,
+    **options)`` renders the model's chat template to text (raises ``TemplateError``).
+    ``delimiters`` bound copied spans; ``session`` is the caller's affinity id.
+    """
+
+    prompt_ids: tuple[int, ...]
+    prompt_text: str
+    messages: tuple[Mapping[str, Any], ...] | None
+    tools: tuple[Mapping[str, Any], ...] | None
+    sampling: Sampling
+    limits: Limits
+    tokenizer: Any
+    render: Callable[..., str]
+    eos_ids: frozenset[int]
+    delimiters: frozenset[int] = frozenset()
+    session: str | None = None
+    template_options: Mapping[str, Any] = field(factory=dict)
+
+
+@frozen
+class Fault:
+    """Something a plugin did wrong and what became of it."""
+
+    plugin: str
+    where: str
+    message: str
+
+
+@frozen
+class Event:
+    """One trace record.  ``kind``: request, round, proposal, fault or finish."""
+
+    kind: Literal["request", "round", "proposal", "fault", "finish"]
+    data: Mapping[str, Any]
+
+
+@runtime_checkable
+class GenerationMethod(Protocol):
+    """Another way to generate, for a model that is not autoregressive."""
+
+    name: str
+
+    def generate(self, request: Request) -> Iterable[tuple[int, str]]:
+        """Yield (token id, origin) in the order of the text."""

@@ -1,0 +1,47 @@
+"""Every error that mlxfill raises on purpose.
+
+Each message is one line that names the value at fault and the remedy, so that the
+CLI can print it as it is.  Errors about a value also are ``ValueError``s, errors
+about a missing file also are ``FileNotFoundError``s: callers who know Python need
+not know this module.
+"""
+
+
+class MlxfillError(Exception):
+    """Base of all errors of mlxfill."""
+
+
+class InputError(MlxfillError, ValueError):
+    """A value given by the caller is not legal; the message names value and legal range."""
+
+
+class ConfigError(MlxfillError, ValueError):
+    """A config file, environment override or setting is not legal; names file and key."""
+
+
+class PluginError(MlxfillError):
+    """A plugin that the config names is missing, broken or doubled; names the remedy."""
+
+
+class BackendMissingError(MlxfillError, ImportError):
+    """mlx is installed without a backend (Linux wheel); names the extra to install."""
+
+
+class ModelError(MlxfillError, ValueError):
+    """A model cannot be loaded or bound; names the file, tensor or architecture."""
+
+
+class ModelNotFoundError(ModelError, FileNotFoundError):
+    """No model under this name or path; names what was looked for and where."""
+
+
+class TemplateError(MlxfillError, ValueError):
+    """The chat template is missing, broken or refused the messages."""
+
+
+class DrafterError(MlxfillError, ValueError):
+    """A drafter does not fit the target; names both sides."""
+
+
+class CacheMismatchError(MlxfillError, ValueError):
+    """A prewarmed cache is no strict prefix of the prompt, or its length is unknown."""

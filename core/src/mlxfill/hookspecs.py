@@ -1,0 +1,123 @@
+"""The hooks, in the order in which they fire.
+
+Hooks fire when the command line or an engine starts, when a request opens and when
+it ends.  The decode loop itself never calls a hook: it calls the objects that hooks
+returned.  Mark an implementation with ``mlxfill.hookimpl``; an argument that you do
+not need may be left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    import mlx.core as mx
+    import typer
+
+    from mlxfill.contracts import (
+        CacheRewinder,
+        DraftKind,
+        Event,
+        GenerationMethod,
+        LayerReplay,
+        ProposalSource,
+        Request,
+        TargetView,
+    )
+
+PROJECT = "mlxfill"
+"""Entry-point group and pluggy project name."""
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+# --- start of the command line ---------------------------------------------------
+
+
+@hookspec
+def mlxfill_register_commands(app: typer.Typer) -> None:
+    """Add subcommands to the ``mlxfill`` command.
+
+    :param app: the top-level application.
+    """
+
+
+# --- start of an engine ----------------------------------------------------------
+
+
+@hookspec
+def mlxfill_settings() -> type:
+    """Declare this plugin's table in the config file.
+
+    :returns: an attrs class; ``[plugins.NAME]`` is structured into it, and the instance is
+        handed to the plugin's other hooks as ``settings``.
+    """
+    raise NotImplementedError
+
+
+@hookspec(firstresult=True)
+def mlxfill_resolve_model(name: str) -> Path | None:
+    """Turn a model name into a local folder.  First answer that is not None wins.
+
+    :param name: what the user wrote, never an existing path.
+    """
+
+
+@hookspec
+def mlxfill_draft_kinds() -> Sequence[DraftKind]:
+    """Declare the kinds of drafter that this plugin can load."""
+    raise NotImplementedError
+
+
+@hookspec(firstresult=True)
+def mlxfill_cache_rewinder(
+    entry: object, layer: LayerReplay, target: TargetView
+) -> CacheRewinder | None:
+    """Make a rewinder for one cache entry.  First answer that is not None wins.
+
+    :param entry: an entry of mlx-lm's prompt cache (or a part of a composite one).
+    :param layer: replays the decoder layer that fills this entry.
+    :param target: the bound model.
+    """
+
+
+# --- a request opens -------------------------------------------------------------
+
+
+@hookspec(firstresult=True)
+def mlxfill_generation_method(target: TargetView, request: Request) -> GenerationMethod | None:
+    """Generate this request in another way than token by token.  First answer wins."""
+
+
+@hookspec
+def mlxfill_proposal_sources(request: Request, settings: Any) -> Sequence[ProposalSource] | None:  # noqa: ANN401
+    """Make this plugin's sources for one request.
+
+    :param request: the frozen request.
+    :param settings: the instance of this plugin's settings class, or None.
+    """
+
+
+@hookspec
+def mlxfill_logits_processors(
+    request: Request,
+    settings: Any,  # noqa: ANN401
+) -> Sequence[Callable[[mx.array, mx.array], mx.array]] | None:
+    """Make this plugin's logits processors for one request, in mlx-lm's signature.
+
+    Each takes ``(tokens [L], logits [1, V])`` and returns logits of the same shape.
+    """
+
+
+# --- during and after a request --------------------------------------------------
+
+
+@hookspec
+def mlxfill_observe(event: Event) -> None:
+    """Receive trace events.  Fired when a request opens, faults and finishes, and per round
+    when tracing is on."""

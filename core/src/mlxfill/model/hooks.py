@@ -1,0 +1,158 @@
+"""Hooks in a model that is not ours: hand back a body's output, record layer calls.
+
+Giving an *instance* a dynamic subclass of its own class reroutes its ``__call__`` and
+leaves everything else (parameters, ``isinstance``, saving) as it was.  The hooks of one
+model are shared by all engines that bind it and removed with the last of them.  What a
+hook does is decided per thread, so that engines in two threads do not see each other.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import mlx.core as mx
+    import mlx.nn as nn
+
+
+@define
+class LayerCall:
+    """One call of one decoder layer while a tape ran."""
+
+    layer: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any = None
+
+
+@define
+class Tape:
+    """The layer calls of one forward, in order."""
+
+    calls: list[LayerCall] = field(factory=list)
+
+
+class _Mode(threading.local):
+    """What the hooks of one model do in this thread."""
+
+    stash: mx.array | None = None
+    tape: Tape | None = None
+    capturing = False
+    hidden: Any = None
+
+
+_SHARED: dict[int, ModelHooks] = {}
+_LOCK = threading.Lock()
+
+
+class ModelHooks:
+    """The hooks installed in one model."""
+
+    def __init__(self, model: nn.Module, body: nn.Module | None, layers: list[nn.Module]) -> None:
+        """Install: ``body`` None leaves the body alone."""
+        self.mode = _Mode()
+        self.users = 0
+        self._model = model  # keeps id(model) taken while the hooks are shared
+        self._originals: list[tuple[nn.Module, type]] = []
+        if body is not None:
+            self._install(body, _body_call)
+        for layer in {id(layer): layer for layer in layers}.values():
+            self._install(layer, _layer_call)
+
+    def _install(self, module: nn.Module, make: Any) -> None:  # noqa: ANN401
+        original = type(module)
+        hooked = type(original.__name__, (original,), {"__call__": make(original, self.mode)})
+        hooked.__module__, hooked.__qualname__ = original.__module__, original.__qualname__
+        module.__class__ = hooked
+        self._originals.append((module, original))
+
+    def remove(self) -> None:
+        """Give every module its own class back."""
+        for module, original in self._originals:
+            module.__class__ = original
+        self._originals.clear()
+
+    @contextmanager
+    def taping(self) -> Iterator[Tape]:
+        """Record the layer calls made inside the block, in this thread."""
+        tape = self.mode.tape = Tape()
+        try:
+            yield tape
+        finally:
+            self.mode.tape = None
+
+    @contextmanager
+    def standing_in(self, hidden: mx.array) -> Iterator[None]:
+        """Let the body answer ``hidden`` ``[B, L, H]`` at once inside the block."""
+        self.mode.stash = hidden
+        try:
+            yield
+        finally:
+            self.mode.stash = None
+
+    @contextmanager
+    def capturing(self) -> Iterator[_Mode]:
+        """Keep the body's output as ``.hidden`` of the yielded object."""
+        self.mode.capturing = True
+        try:
+            yield self.mode
+        finally:
+            self.mode.capturing = False
+            self.mode.hidden = None
+
+
+def _body_call(original: type, mode: _Mode) -> Any:  # noqa: ANN401
+    inner = original.__call__
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N807
+        if mode.stash is not None:
+            return mode.stash
+        output = inner(self, *args, **kwargs)
+        if mode.capturing:
+            mode.hidden = output
+        return output
+
+    return __call__
+
+
+def _layer_call(original: type, mode: _Mode) -> Any:  # noqa: ANN401
+    inner = original.__call__
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N807
+        tape = mode.tape
+        if tape is None:
+            return inner(self, *args, **kwargs)
+        call = LayerCall(self, args, kwargs)
+        tape.calls.append(call)
+        call.output = inner(self, *args, **kwargs)
+        return call.output
+
+    return __call__
+
+
+def acquire(model: nn.Module, body: nn.Module | None, layers: list[nn.Module]) -> ModelHooks:
+    """The model's hooks, installed by the first caller."""
+    with _LOCK:
+        hooks = _SHARED.get(id(model))
+        if hooks is None:
+            hooks = _SHARED[id(model)] = ModelHooks(model, body, layers)
+        hooks.users += 1
+        return hooks
+
+
+def release(model: nn.Module) -> None:
+    """Give the hooks back; the last caller removes them."""
+    with _LOCK:
+        hooks = _SHARED.get(id(model))
+        if hooks is None:
+            return
+        hooks.users -= 1
+        if hooks.users == 0:
+            hooks.remove()
+            del _SHARED[id(model)]

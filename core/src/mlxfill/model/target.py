@@ -1,0 +1,149 @@
+"""A bound target: any mlx-lm model behind one small interface."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+from mlx_lm.models.cache import make_prompt_cache
+
+from mlxfill.errors import DrafterError, ModelError
+from mlxfill.model import anatomy, hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    import mlx.nn as nn
+
+PROBE_IDS = (1, 2)
+
+
+class Target:
+    """One mlx-lm model, bound.
+
+    ``split`` says whether hidden states and logits can be had separately; where they
+    cannot the model runs whole, which is correct and only forgoes a saving.  ``reason``
+    says why not.  ``close()`` gives the model back untouched.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: Any = None, path: Path | None = None) -> None:  # noqa: ANN401
+        """Bind ``model``; probes it with two tokens.  Raises ``ModelError``."""
+        self.model = model
+        self.path = path
+        self._tokenizer = tokenizer
+        body = anatomy.find_body(model)
+        self.layers = [layer for part in anatomy.layer_lists(body) for layer in part] if body else []
+        self.layer_count = len(self.layers)
+        self._hooks = hooks.acquire(model, None if body is model else body, self.layers)
+        self._closed = False
+        self.split, self.reason = False, "no module owns both an embedding and layers"
+        try:
+            self._probe(body)
+        except BaseException:
+            self.close()
+            raise
+
+    def _probe(self, body: nn.Module | None) -> None:
+        """Compare split and whole on two tokens; learn the sizes."""
+        ids = mx.array([PROBE_IDS])
+        try:
+            whole = self.forward(ids, self.new_cache())
+            mx.eval(whole)
+        except Exception as error:
+            message = f"the model failed on a two-token probe: {type(error).__name__}: {error}"
+            raise ModelError(message) from error
+        self.vocab_size = whole.shape[-1]
+        self.dtype = whole.dtype
+        self.hidden_size = 0
+        self.embedding = anatomy.find_embedding(body, self.vocab_size) if body else None
+        if body is self.model:
+            self.reason = "the model has no head of its own"
+        elif body is not None:
+            self.split, self.reason = self._probe_split(ids, whole)
+
+    def _probe_split(self, ids: mx.array, whole: mx.array) -> tuple[bool, str]:
+        try:
+            hidden = self.hidden(ids, self.new_cache())
+            self.hidden_size = hidden.shape[-1]
+            apart = self.project(hidden)
+            last = self.project(hidden[:, -1:])
+            equal = mx.array_equal(apart, whole) & mx.array_equal(last, whole[:, -1:])
+            if bool(equal.item()):
+                return True, ""
+        except Exception as error:  # noqa: BLE001 - whatever a foreign model raises: run it whole
+            return False, f"{type(error).__name__}: {error}"
+        return False, "logits of split and whole differ"
+
+    # --- forwards ---------------------------------------------------------------
+
+    def new_cache(self, max_kv_size: int | None = None) -> list[Any]:
+        """An empty mlx-lm prompt cache for this model."""
+        return list(make_prompt_cache(self.model, max_kv_size=max_kv_size))
+
+    def forward(
+        self, ids: mx.array, cache: list[Any], embeddings: mx.array | None = None
+    ) -> mx.array:
+        """``[B, L]`` ids (and ``[B, L, H]`` input embeddings) to ``[B, L, V]`` logits, lazily."""
+        if embeddings is not None:
+            return self.model(ids, cache=cache, input_embeddings=embeddings)
+        return self.model(ids, cache=cache)
+
+    def hidden(self, ids: mx.array, cache: list[Any]) -> mx.array:
+        """``[B, L]`` ids to the body's output ``[B, L, H]``; the head is never computed."""
+        with self._hooks.capturing() as mode:
+            self.model(ids, cache=cache)
+            hidden = mode.hidden
+        if not isinstance(hidden, mx.array) or hidden.ndim != 3:  # noqa: PLR2004
+            message = f"the body answers {type(hidden).__name__}, not one [B, L, H] array"
+            raise ModelError(message)
+        return hidden
+
+    def project(self, hidden: mx.array) -> mx.array:
+        """``[B, L, H]`` normed hidden states to ``[B, L, V]`` logits of the model's own head."""
+        with self._hooks.standing_in(hidden):
+            return self.model(mx.zeros(hidden.shape[:2], mx.int32))
+
+    def taping(self) -> Any:  # noqa: ANN401 - a context manager of hooks.Tape
+        """Record layer calls inside the block."""
+        return self._hooks.taping()
+
+    def taps(self, tape: hooks.Tape, layers: Sequence[int]) -> mx.array:
+        """Outputs of ``layers`` side by side, ``[B, L, n*H]``."""
+        first = {id(c.layer): c.output for c in tape.calls}
+        outputs = [first[id(self.layers[i])] for i in layers]
+        plain = [o[0] if isinstance(o, tuple) else o for o in outputs]
+        return mx.concatenate(plain, axis=-1) if len(plain) > 1 else plain[0]
+
+    # --- what drafters may ask ----------------------------------------------------
+
+    @property
+    def tokenizer(self) -> Any:  # noqa: ANN401
+        """mlx-lm's tokenizer wrapper."""
+        return self._tokenizer
+
+    def embed(self, ids: mx.array) -> mx.array:
+        """``[B, L]`` ids to ``[B, L, H]`` rows of the input embedding."""
+        if self.embedding is None:
+            message = "this model has no embedding that a drafter could use"
+            raise DrafterError(message)
+        return self.embedding(ids)
+
+    def head_rows(self, ids: Sequence[int]) -> Callable[[mx.array], mx.array]:
+        """A head for the vocabulary rows ``ids`` only: ``[B, L, H]`` to ``[B, L, len(ids)]``."""
+        rows = mx.array(ids)
+        return lambda hidden: mx.take(self.project(hidden), rows, axis=-1)
+
+    def close(self) -> None:
+        """Unbind.  The model is as it was before; safe to call twice."""
+        if not self._closed:
+            self._closed = True
+            hooks.release(self.model)
+
+    def __enter__(self) -> Target:
+        """Bind for a ``with`` block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Unbind at its end."""
+        self.close()

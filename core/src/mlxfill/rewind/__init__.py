@@ -1,0 +1,1 @@
+"""Taking prompt caches back to an earlier token of the newest window."""

@@ -1,0 +1,91 @@
+"""Calling one decoder layer again on the kept part of its own input.
+
+The inputs of a layer at kept positions do not depend on the refused tail, so every
+layer can be replayed alone from what the tape recorded.  MLX is lazy: only what the
+cache entry needs is computed, no MLP, no output projection, no head.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+
+from mlxfill.errors import ModelError
+
+if TYPE_CHECKING:
+    from mlxfill.model.hooks import LayerCall, Tape
+
+HIDDEN_AXES = 3
+
+
+class Window:
+    """The newest window: how many ids it has and what the layers were called with."""
+
+    def __init__(self) -> None:
+        """Nothing forwarded yet."""
+        self.size = 0
+        self.tape: Tape | None = None
+
+
+class TapedLayer:
+    """Finds and repeats the layer call that fed one cache entry."""
+
+    def __init__(self, window: Window, entry: object) -> None:
+        """``entry`` is recognised by identity among the arguments of a layer call."""
+        self._window = window
+        self._entry = entry
+
+    def window(self) -> int:
+        """Ids in the newest window."""
+        return self._window.size
+
+    def replay(self, keep: int) -> None:
+        """Call the layer on its first ``keep`` inputs.  ``ModelError`` if it was not taped."""
+        call = self._find()
+        size = self._window.size
+        args = tuple(cut(a, keep, size) for a in call.args)
+        kwargs = {k: cut(v, keep, size, mask="mask" in k) for k, v in call.kwargs.items()}
+        call.layer(*args, **kwargs)
+
+    def _find(self) -> LayerCall:
+        calls = self._window.tape.calls if self._window.tape else []
+        for call in calls:
+            if any(_holds(v, self._entry) for v in (*call.args, *call.kwargs.values())):
+                return call
+        message = f"no decoder layer was called with this {type(self._entry).__name__}"
+        raise ModelError(message)
+
+
+def _holds(value: object, entry: object) -> bool:
+    """Whether an argument is the entry, a composite around it, or a part of it."""
+    if value is entry:
+        return True
+    parts = getattr(value, "caches", value)
+    if isinstance(parts, list | tuple) and any(p is entry for p in parts):
+        return True
+    own = getattr(entry, "caches", ())
+    return any(value is part for part in own)
+
+
+def cut(value: Any, keep: int, size: int, *, mask: bool = False) -> Any:  # noqa: ANN401
+    """``value`` with its window axis (length ``size``) cut to the first ``keep``.
+
+    Knows arrays by shape: hidden states ``[B, S, H]``, padding masks and positions
+    ``[B, S]``, attention masks ``[..., S, T + S]`` (both axes lose the tail); containers
+    are cut inside; anything else is returned as it is.
+    """
+    if isinstance(value, tuple | list):
+        return type(value)(cut(v, keep, size, mask=mask) for v in value)
+    if not isinstance(value, mx.array):
+        return value
+    is_mask = mask or value.dtype == mx.bool_
+    if is_mask and value.ndim >= 2 and value.shape[-2] == size and value.shape[-1] >= size:  # noqa: PLR2004
+        return value[..., :keep, : value.shape[-1] - (size - keep)]
+    if value.ndim >= 2 and value.shape[1] == size:  # noqa: PLR2004
+        return value[:, :keep]
+    if value.ndim and value.shape[-1] == size and value.ndim != HIDDEN_AXES + 1:
+        return value[..., :keep]
+    if value.ndim == 2 and value.shape[0] == size:  # noqa: PLR2004
+        return value[:keep]
+    return value

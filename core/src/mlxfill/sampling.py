@@ -1,0 +1,256 @@
+"""Sampling that depends on seed, position and context alone.
+
+Each position draws with a key made of (seed, position).  So a fixed seed gives the same
+tokens whether they are drawn one at a time or many in one window, with any set of
+sources and drafters.  Drawing is the Gumbel-max trick, as in ``mlx.core.random.categorical``;
+a drafter that uses the key of the position it predicts agrees with the target about as
+often as the two distributions overlap (Daliri, Musco, Suresh: "Coupling without
+Communication and Drafter-Invariant Speculative Decoding", 2024).
+
+The filters are mlx-lm's (``mlx_lm.sample_utils``) in mlx-lm's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve, field, frozen
+
+from mlxfill.errors import InputError
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+    LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
+    Sampler = Callable[[mx.array], mx.array]
+    Filter = Callable[[mx.array], mx.array]
+
+SEEDS = 1 << 63
+_MASK = (1 << 64) - 1
+
+
+def _number(name: str, value: object, low: float, high: float, unit: str = "") -> None:
+    """Raise ``InputError`` unless ``value`` is a number in ``low..high``."""
+    ok = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+    if not ok:
+        bounds = f"at least {low:g}" if high == float("inf") else f"{low:g} to {high:g}"
+        message = f"{name} must be {bounds}{unit}, not {value!r}"
+        raise InputError(message)
+
+
+def _whole(name: str, value: object, low: int) -> None:
+    """Raise ``InputError`` unless ``value`` is a whole number of at least ``low``."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        message = f"{name} must be a whole number of at least {low}, not {value!r}"
+        raise InputError(message)
+
+
+@frozen(kw_only=True)
+class Sampling:
+    """How tokens are chosen from logits.  Names, defaults and order are mlx-lm's.
+
+    ``temperature`` 0: greedy.  ``top_p`` 0 or 1, ``top_k`` 0, ``min_p`` 0: off.  ``seed`` None:
+    one is chosen and reported.  Penalties look at the last ``*_context_size`` tokens.
+    Raises ``InputError`` that names the value and its legal range.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 0.0
+    top_k: int = 0
+    min_p: float = 0.0
+    min_tokens_to_keep: int = 1
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    xtc_special_tokens: tuple[int, ...] = field(default=(), converter=tuple)
+    seed: int | None = None
+    repetition_penalty: float | None = None
+    repetition_context_size: int = 20
+    presence_penalty: float | None = None
+    presence_context_size: int = 20
+    frequency_penalty: float | None = None
+    frequency_context_size: int = 20
+    logit_bias: Mapping[int, float] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        """Check every value."""
+        infinite = float("inf")
+        _number("temperature", self.temperature, 0, 1e6)
+        _number("top_p", self.top_p, 0, 1)
+        _number("min_p", self.min_p, 0, 1)
+        _number("xtc_probability", self.xtc_probability, 0, 1)
+        _number("xtc_threshold", self.xtc_threshold, 0, 0.5)
+        _whole("top_k", self.top_k, 0)
+        _whole("min_tokens_to_keep", self.min_tokens_to_keep, 1)
+        if self.repetition_penalty is not None:
+            _number("repetition_penalty", self.repetition_penalty, 0, infinite)
+        for name in ("presence_penalty", "frequency_penalty"):
+            if getattr(self, name) is not None:
+                _number(name, getattr(self, name), -1e6, 1e6)
+        for name in ("repetition", "presence", "frequency"):
+            _whole(f"{name}_context_size", getattr(self, f"{name}_context_size"), 1)
+        if self.seed is not None and not (
+            isinstance(self.seed, int) and not isinstance(self.seed, bool) and 0 <= self.seed < SEEDS
+        ):
+            message = f"seed must be a whole number from 0 to 2**63 - 1, not {self.seed!r}"
+            raise InputError(message)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most likely token is taken."""
+        return self.temperature == 0
+
+    def seeded(self) -> Sampling:
+        """The same with a seed: ``mlx.core.random.seed`` decides it when none was given."""
+        if self.seed is not None:
+            return self
+        import mlx.core as mx
+
+        high, low = mx.random.bits((2,)).tolist()
+        return evolve(self, seed=(high << 32 | low) % SEEDS)
+
+    def check_vocabulary(self, size: int) -> None:
+        """Raise ``InputError`` for a ``top_k`` or biased id beyond the vocabulary."""
+        if self.top_k >= size:
+            message = f"top_k must be below the vocabulary size {size}, not {self.top_k}"
+            raise InputError(message)
+        for token in self.logit_bias or ():
+            if not isinstance(token, int) or not 0 <= token < size:
+                message = f"logit_bias names token {token!r}; the vocabulary is 0 to {size - 1}"
+                raise InputError(message)
+
+    def processors(self) -> list[LogitsProcessor]:
+        """mlx-lm's processors for penalties and bias."""
+        from mlx_lm.sample_utils import make_logits_processors
+
+        return list(
+            make_logits_processors(
+                dict(self.logit_bias) if self.logit_bias else None,
+                self.repetition_penalty,
+                self.repetition_context_size,
+                self.presence_penalty,
+                self.presence_context_size,
+                self.frequency_penalty,
+                self.frequency_context_size,
+            )
+        )
+
+
+def position_seed(seed: int, position: int) -> int:
+    """64 mixed bits of (seed, position): splitmix64 (Steele, Lea, Flood 2014)."""
+    z = (seed * 0x9E3779B97F4A7C15 + (position + 1) * 0xD1B54A32D192ED03) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+class Chooser:
+    """Chooses one token a row of log-probabilities, by (seed, position)."""
+
+    def __init__(self, sampling: Sampling, sampler: Sampler | None = None) -> None:
+        """``sampling`` must carry a seed; an mlx-lm ``sampler`` takes the place of its filters."""
+        from mlx_lm.sample_utils import greedy_sampler
+
+        if sampling.seed is None:
+            message = "a chooser needs a seed"
+            raise InputError(message)
+        self.sampling = sampling
+        self.seed = sampling.seed
+        self.greedy = sampler is greedy_sampler or (sampler is None and sampling.greedy)
+        self.foreign = None if self.greedy else sampler
+        self._filters = [] if self.greedy or sampler else _filters(sampling)
+        self._by_row = sampling.xtc_probability > 0
+
+    def choose(self, logprobs: mx.array, positions: Sequence[int]) -> mx.array:
+        """``[n, V]`` log-probabilities at ``n`` absolute positions to ``[n]`` ids, lazily."""
+        import mlx.core as mx
+
+        if self.greedy:
+            return mx.argmax(logprobs, axis=-1)
+        if self.foreign is not None or self._by_row:
+            rows = [self._choose_keyed(logprobs[i : i + 1], p) for i, p in enumerate(positions)]
+            return mx.concatenate(rows)
+        return self._draw(self._filtered(logprobs), positions)
+
+    def draw(self, logits: mx.array, positions: Sequence[int]) -> mx.array:
+        """The same from raw logits: what drafters are handed as ``DraftSampling``."""
+        import mlx.core as mx
+
+        return self.choose(logits - mx.logsumexp(logits, axis=-1, keepdims=True), positions)
+
+    def scores(self, logprobs: mx.array, positions: Sequence[int]) -> mx.array:
+        """``[n, V]`` values whose argmax is the choice; their top-2 gap is the margin."""
+        import mlx.core as mx
+
+        if self.greedy:
+            return logprobs
+        if self.foreign is not None or self._by_row:
+            message = "a foreign sampler or XTC gives no margins"
+            raise InputError(message)
+        scaled = self._filtered(logprobs) * (1.0 / self.sampling.temperature)
+        noise = mx.vmap(lambda row, key: mx.random.gumbel(row.shape, row.dtype, key=key))
+        return scaled + noise(scaled, self._keys(positions))
+
+    def _filtered(self, logprobs: mx.array) -> mx.array:
+        for apply in self._filters:
+            logprobs = apply(logprobs)
+        return logprobs
+
+    def _keys(self, positions: Sequence[int]) -> mx.array:
+        import mlx.core as mx
+
+        seeds = [position_seed(self.seed, p) for p in positions]
+        return mx.array([(s >> 32, s & 0xFFFFFFFF) for s in seeds], mx.uint32)
+
+    def _draw(self, logprobs: mx.array, positions: Sequence[int]) -> mx.array:
+        import mlx.core as mx
+
+        scaled = logprobs * (1.0 / self.sampling.temperature)
+        draw = mx.vmap(lambda row, key: mx.random.categorical(row, key=key))
+        return draw(scaled, self._keys(positions))
+
+    def _choose_keyed(self, row: mx.array, position: int) -> mx.array:
+        """One row with the global generator set to this position's key, then set back."""
+        import mlx.core as mx
+
+        high, low = mx.random.state[0].tolist()
+        mx.random.seed(position_seed(self.seed, position))
+        try:
+            if self.foreign is not None:
+                return self.foreign(row)
+            return mx.random.categorical(self._filtered(row) * (1.0 / self.sampling.temperature))
+        finally:
+            mx.random.seed(high << 32 | low)
+
+
+def _filters(s: Sampling) -> list[Filter]:
+    """mlx-lm's filters that are on, in the order of ``mlx_lm.sample_utils.make_sampler``."""
+    from mlx_lm.sample_utils import apply_min_p, apply_top_k, apply_top_p, apply_xtc
+
+    filters: list[Filter] = []
+    if 0 < s.top_p < 1:
+        filters.append(lambda x: apply_top_p(x, s.top_p))
+    if s.min_p:
+        filters.append(lambda x: apply_min_p(x, s.min_p, s.min_tokens_to_keep))
+    if s.xtc_probability > 0:
+        special = list(s.xtc_special_tokens)
+        filters.append(lambda x: apply_xtc(x, s.xtc_probability, s.xtc_threshold, special))
+    if s.top_k:
+        filters.append(lambda x: apply_top_k(x, s.top_k))
+    return filters
+
+
+def as_sampling(value: Any) -> Sampling:  # noqa: ANN401
+    """A ``Sampling``, or a mapping of its fields; ``InputError`` names an unknown field."""
+    if value is None:
+        return Sampling()
+    if isinstance(value, Sampling):
+        return value
+    if isinstance(value, Mapping):
+        try:
+            return Sampling(**value)
+        except TypeError as error:
+            message = f"sampling: {error}"
+            raise InputError(message) from None
+    message = f"sampling must be a Sampling or a mapping, not {type(value).__name__}"
+    raise InputError(message)
