@@ -21,7 +21,7 @@ test: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 # One pip command, so that the resolver sees every distribution as the folder it is.
