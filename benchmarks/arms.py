@@ -1,0 +1,117 @@
+"""The contestants: each continues a prompt greedily and says how long decoding took.
+
+Every arm is timed in the same way: the clock starts when the first token arrives (so the
+prefill is left out) and stops when the last token before the end of the turn arrives.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from pathlib import Path
+
+    from peers import Dspark
+
+
+@dataclass(frozen=True)
+class Run:
+    """One answer: ids without the end-of-turn token, decode time in seconds."""
+
+    ids: tuple[int, ...]
+    seconds: float
+    forwards: int | None = None
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second after the first."""
+        return (len(self.ids) - 1) / self.seconds
+
+
+class Arm(Protocol):
+    """Something that decodes."""
+
+    name: str
+
+    def run(self, prompt: Sequence[int], max_tokens: int) -> Run:
+        """Continue ``prompt`` greedily by at most ``max_tokens`` ids."""
+
+    def close(self) -> None:
+        """Let go of the model."""
+
+
+def timed(tokens: Iterable[int], ends: Collection[int]) -> Run:
+    """Draw ``tokens`` and note when each arrives; end-of-turn ids do not count."""
+    ids: list[int] = []
+    first = last = 0.0
+    for token in tokens:
+        now = time.perf_counter()
+        if token in ends:
+            break
+        first, last = first or now, now
+        ids.append(token)
+    return Run(tuple(ids), last - first)
+
+
+class MlxLmArm:
+    """mlx-lm's own ``stream_generate`` on a model that nobody else touches."""
+
+    name = "mlx-lm"
+
+    def __init__(self, folder: Path) -> None:
+        import mlx_lm
+
+        # The third value comes only with return_config.
+        self._model, self._tokenizer = mlx_lm.load(str(folder))[:2]
+
+    def run(self, prompt: Sequence[int], max_tokens: int) -> Run:
+        """Decode plainly."""
+        import mlx_lm
+
+        responses = mlx_lm.stream_generate(
+            self._model, self._tokenizer, list(prompt), max_tokens=max_tokens
+        )
+        return timed((r.token for r in responses), self._tokenizer.eos_token_ids)
+
+    def close(self) -> None:
+        """Drop the model."""
+        del self._model
+
+
+class MlxfillArm:
+    """mlxfill with the plugins named, none by default."""
+
+    def __init__(self, folder: Path, plugins: Sequence[str] = ()) -> None:
+        import mlxfill
+
+        self.name = " + ".join(["mlxfill", *plugins])
+        self._engine: Any = mlxfill.load(str(folder), plugins=list(plugins))
+
+    def run(self, prompt: Sequence[int], max_tokens: int) -> Run:
+        """Decode through the engine; mlxfill never yields the end-of-turn token."""
+        pieces = self._engine.stream(list(prompt), max_tokens=max_tokens)
+        return timed((p.token for p in pieces if p.token is not None), ())
+
+    def close(self) -> None:
+        """Close the engine."""
+        self._engine.close()
+
+
+class DsparkArm:
+    """mlx-dspark's prompt lookup, or its own plain greedy decoding, in its own process."""
+
+    def __init__(self, process: Dspark, method: str = "lookup") -> None:
+        self.name = f"mlx-dspark {method}"
+        self._process, self._method = process, method
+
+    def run(self, prompt: Sequence[int], max_tokens: int) -> Run:
+        """Ask the process."""
+        answer = self._process.ask(self._method, prompt, max_tokens)
+        return Run(tuple(answer["ids"]), answer["seconds"], answer["forwards"])
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()

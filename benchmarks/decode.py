@@ -1,0 +1,190 @@
+"""Measure how fast mlxfill is, against mlx-lm and mlx-dspark, and print the table.
+
+    python benchmarks/decode.py [--rounds N] [--tokens N] [--only ROW,ROW] [--json FILE]
+
+docs/benchmarks.md says what is measured and how.  Models and peers are set up on first use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import blas
+import table
+from contest import hold
+from contestants import Contestants, prompt_ids
+from rows import DUELS, GAUGES, Duel, Gauge, Setting
+from table import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from contest import Contest
+
+Row = Duel | Gauge
+
+ROWS: dict[str, Row] = {row.key: row for row in (*DUELS, *GAUGES)}
+LEAST_TOKENS = 8
+"""Fewer tokens tell nothing about decoding."""
+
+
+def main() -> None:
+    """Measure the rows asked for and print them in the order of the table."""
+    arguments = parse()
+    blas.restart_with_openblas()
+    chosen: list[Row] = arguments.only
+    slow = [row for row in chosen if isinstance(row, Duel) and is_elsewhere(row)]
+    outcomes = measure([row for row in chosen if row not in slow], arguments)
+    if slow:
+        outcomes += measure_without_openblas(slow, arguments)
+    outcomes.sort(key=lambda outcome: list(ROWS).index(outcome.key))
+    table.show(title(arguments), outcomes)
+    if arguments.json:
+        table.save(arguments.json, header(arguments), outcomes)
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line; a bad value ends the program with one line and status 2."""
+    parser = argparse.ArgumentParser(description="Measure mlxfill against its peers.")
+    parser.add_argument("--rounds", type=at_least(1), default=5, help="default: 5")
+    parser.add_argument("--tokens", type=at_least(LEAST_TOKENS), default=128, help="default: 128")
+    parser.add_argument("--only", type=rows_named, default=list(ROWS.values()), metavar="ROW,ROW")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there too")
+    return parser.parse_args()
+
+
+class at_least:  # noqa: N801 - reads as the type of an argument
+    """An argument type: an integer from ``least`` on."""
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+
+    def __call__(self, text: str) -> int:
+        """Convert ``text`` or say what is wrong with it."""
+        if not text.isdecimal() or int(text) < self._least:
+            raise argparse.ArgumentTypeError(f"{text!r}: expected an integer >= {self._least}")
+        return int(text)
+
+
+def rows_named(text: str) -> list[Row]:
+    """Find the rows of a comma-separated list."""
+    for name in text.split(","):
+        if name not in ROWS:
+            near = difflib.get_close_matches(name, ROWS, n=1, cutoff=0)
+            raise argparse.ArgumentTypeError(f"no row {name!r}; nearest: {near[0]}")
+    return [ROWS[name] for name in text.split(",")]
+
+
+def is_elsewhere(row: Duel) -> bool:
+    """Say whether the row needs a process without the OpenBLAS that this one has."""
+    return blas.restarted() and not row.setting.wants_openblas
+
+
+def measure(rows: Sequence[Row], arguments: argparse.Namespace) -> list[Outcome]:
+    """Measure rows in this process; duels on one prompt share its rounds."""
+    duels = [row for row in rows if isinstance(row, Duel)]
+    with Contestants() as contestants:
+        contests = {
+            setting: compete(setting, duels, contestants, arguments)
+            for setting in dict.fromkeys(duel.setting for duel in duels)
+        }
+    outcomes = [judge_duel(duel, contests[duel.setting]) for duel in duels]
+    return outcomes + [judge_gauge(row) for row in rows if isinstance(row, Gauge)]
+
+
+def compete(
+    setting: Setting,
+    duels: Iterable[Duel],
+    contestants: Contestants,
+    arguments: argparse.Namespace,
+) -> Contest:
+    """Let everyone who appears in a duel of this setting decode its prompt."""
+    names = dict.fromkeys(
+        name for duel in duels if duel.setting == setting for name in (duel.theirs, duel.ours)
+    )
+    return hold(
+        setting.name,
+        [contestants.arm(setting.model, name) for name in names],
+        prompt_ids(setting),
+        max(LEAST_TOKENS, round(arguments.tokens * setting.tokens)),
+        round(arguments.rounds * setting.rounds),
+    )
+
+
+def judge_duel(duel: Duel, contest: Contest) -> Outcome:
+    """Turn the rounds of a duel into a row."""
+    ratio = contest.ratio(duel.ours, duel.theirs)
+    sides = (duel.ours, duel.theirs)
+    ours, theirs = (f"{contest.rate(name):.1f} tokens/s" for name in sides)
+    return Outcome(
+        key=duel.key,
+        what=f"{duel.what}, {duel.ours.removeprefix('mlxfill + ')}",
+        ours=ours,
+        theirs=f"{theirs}, {duel.theirs}",
+        value=ratio,
+        reach=str(duel.reach),
+        passed=duel.reach.met(ratio),
+        difference=contest.difference(duel.theirs, duel.ours),
+        rounds={name: [run.rate for run in contest.runs[name]] for name in sides},
+    )
+
+
+def judge_gauge(gauge: Gauge) -> Outcome:
+    """Measure a cost and turn it into a row."""
+    print(f"{gauge.key} ...", file=sys.stderr, flush=True)
+    reading = gauge.measure()
+    return Outcome(
+        key=gauge.key,
+        what=gauge.what,
+        ours=reading.ours,
+        theirs=reading.theirs,
+        value=reading.value,
+        reach=str(gauge.reach),
+        passed=gauge.reach.met(reading.value),
+    )
+
+
+def measure_without_openblas(rows: Sequence[Duel], arguments: argparse.Namespace) -> list[Outcome]:
+    """Measure rows in a child process that runs on the BLAS that mlx brings."""
+    handle, name = tempfile.mkstemp(suffix=".json")
+    os.close(handle)
+    try:
+        options = [f"--rounds={arguments.rounds}", f"--tokens={arguments.tokens}"]
+        only = ",".join(row.key for row in rows)
+        command = [sys.executable, __file__, *options, f"--only={only}", f"--json={name}"]
+        environment = blas.without_openblas()
+        subprocess.run(  # noqa: S603
+            command, env=environment, stdout=subprocess.DEVNULL, check=True
+        )
+        return table.read(Path(name))
+    finally:
+        Path(name).unlink()
+
+
+def header(arguments: argparse.Namespace) -> dict[str, str | int]:
+    """Say what was measured on."""
+    versions = {name: version(name) for name in ("mlxfill", "mlx", "mlx-lm")}
+    return {
+        **versions,
+        "blas": blas.loaded_blas(),
+        "cores": os.cpu_count() or 0,
+        "rounds": arguments.rounds,
+        "tokens": arguments.tokens,
+    }
+
+
+def title(arguments: argparse.Namespace) -> str:
+    """Put the header into one line."""
+    return ", ".join(f"{key} {value}" for key, value in header(arguments).items())
+
+
+if __name__ == "__main__":
+    main()
