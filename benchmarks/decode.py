@@ -159,11 +159,11 @@ def measure_without_openblas(rows: Sequence[Duel], arguments: argparse.Namespace
     try:
         options = [f"--rounds={arguments.rounds}", f"--tokens={arguments.tokens}"]
         only = ",".join(row.key for row in rows)
-        command = [sys.executable, __file__, *options, f"--only={only}", f"--json={name}"]
+        command = [sys.executable, sys.argv[0], *options, f"--only={only}", f"--json={name}"]
         environment = blas.without_openblas()
-        subprocess.run(  # noqa: S603
-            command, env=environment, stdout=subprocess.DEVNULL, check=True
-        )
+        child = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)  # noqa: S603
+        if child.returncode:
+            raise SystemExit("measuring without OpenBLAS failed; see above")
         return table.read(Path(name))
     finally:
         Path(name).unlink()
