@@ -1,0 +1,163 @@
+"""Guess how a history goes on, from how it went on before.
+
+Prompt lookup after Saxena, "Prompt Lookup Decoding" (2023): the longest run of ids at the end of
+the history that stood earlier is continued as it was then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from mlxfill_spec_ngram.index import SuffixIndex
+
+if TYPE_CHECKING:
+    from mlxfill_spec_ngram.guesser import Guesser
+    from mlxfill_spec_ngram.settings import NgramSettings
+
+_SURE = 3
+"""From this many matched ids on a match is more than chance."""
+_GROWTH = 3
+"""Ids that a draft gains with each further matched id."""
+_REACH = 32
+"""How far a found occurrence is compared backwards, in ids."""
+_TRUSTED = 4
+"""A match this long is worth resuming when it breaks, and is preferred to resuming."""
+_NEARBY = 16
+"""Ids around a break within which the lost match is resumed."""
+
+
+class FixedLookup:
+    """The published rule: ``depth`` ids after the occurrence that the index names."""
+
+    __slots__ = ("_depth", "_index", "history")
+
+    def __init__(self, settings: NgramSettings) -> None:
+        self._index = SuffixIndex(settings.lengths, settings.match)
+        self._depth = settings.depth
+        self.history = self._index.history
+
+    def seed(self, ids: Iterable[int]) -> None:
+        """Add ids of a prompt."""
+        self._index.extend(ids)
+
+    def extend(self, ids: Iterable[int]) -> None:
+        """Add ids one by one."""
+        for token in ids:
+            self._index.append(token)
+
+    def guess(self) -> Sequence[int]:
+        """Up to ``depth`` ids; fewer where the history ends."""
+        start, _ = self._index.find()
+        return self.history[start : start + self._depth] if start else ()
+
+
+class FollowingLookup:
+    """Follows an occurrence for as long as it predicts right, and believes it the more.
+
+    A draft is short for a match of one or two ids, ``depth`` long for three, and grows with every
+    further matched id up to ``max_depth``.  Text that runs into its own end is a loop and goes
+    on as one.  Where a long match breaks (a renamed variable, a changed value) it is resumed
+    a few ids further on, unless another long match is found.
+    """
+
+    __slots__ = (
+        "_depth",
+        "_index",
+        "_length",
+        "_longest",
+        "_lost",
+        "_lost_until",
+        "_max_depth",
+        "_next",
+        "history",
+    )
+
+    def __init__(self, settings: NgramSettings) -> None:
+        self._index = SuffixIndex(settings.lengths, settings.match)
+        self._depth = settings.depth
+        self._max_depth = settings.max_depth
+        self._longest = settings.lengths[0]
+        self.history = self._index.history
+        # Where the followed occurrence goes on (0: none), and how many ids it agrees with.
+        self._next = 0
+        self._length = 0
+        # Where a long match broke, and the history's length from which on it may not be resumed.
+        self._lost = 0
+        self._lost_until = 0
+
+    def seed(self, ids: Iterable[int]) -> None:
+        """Add ids of a prompt: the next guess starts afresh."""
+        self._index.extend(ids)
+        self._next = self._length = self._lost_until = 0
+
+    def extend(self, ids: Iterable[int]) -> None:
+        """Add ids one by one, and follow the occurrence found last."""
+        history, append = self.history, self._index.append
+        for token in ids:
+            at = self._next
+            if at:
+                if history[at] == token:
+                    self._next = at + 1
+                    self._length += 1
+                else:
+                    self._leave(at)
+            append(token)
+
+    def guess(self) -> Sequence[int]:
+        """As many ids as the match deserves, none when even the newest id is new."""
+        if self._length < _SURE:
+            self._look_up()
+        start, length = self._next, self._length
+        if not start:
+            return ()
+        depth = self._depth
+        if length > _SURE:
+            depth = min(depth + _GROWTH * (length - _SURE), self._max_depth)
+        elif length < _SURE:
+            depth = min(depth, _SURE)
+        draft = self.history[start : start + depth]
+        if len(draft) < depth:
+            draft = (draft * (depth // len(draft) + 1))[:depth]
+        return draft
+
+    def _leave(self, at: int) -> None:
+        """The id after the followed occurrence came out different."""
+        if self._length >= _TRUSTED:
+            self._lost = at
+            self._lost_until = len(self.history) + _NEARBY + 1
+        self._next = self._length = 0
+
+    def _look_up(self) -> None:
+        start, length = self._index.find()
+        if length == self._longest:
+            length = self._matched(start, length)
+        if length < _TRUSTED and len(self.history) < self._lost_until:
+            start, length = self._resumed(start, length)
+        self._next, self._length = start, length
+
+    def _matched(self, start: int, length: int) -> int:
+        """How many ids before ``start`` equal the end of the history, ``length`` at least."""
+        history = self.history
+        most = min(start, _REACH)
+        while length < most and history[start - 1 - length] == history[-1 - length]:
+            length += 1
+        return length
+
+    def _resumed(self, start: int, length: int) -> tuple[int, int]:
+        """Where the lost match goes on rather than ``start``, found by the newest id.
+
+        A newest id that stood nowhere is taken to replace the one that was expected.
+        """
+        history, lost = self.history, self._lost
+        newest = history[-1]
+        nearby = history[lost : min(lost + _NEARBY, len(history) - 1)]
+        if newest in nearby:
+            resumed = lost + nearby.index(newest) + 1
+            return resumed, self._matched(resumed, 1)
+        return (start, length) if start else (lost + 1, 1)
+
+
+def make_lookup(settings: NgramSettings) -> Guesser:
+    """The guesser that the settings ask for, with an empty history."""
+    return FollowingLookup(settings) if settings.adaptive else FixedLookup(settings)
