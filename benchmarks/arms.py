@@ -88,7 +88,7 @@ class MlxfillArm:
         import mlxfill
 
         self.name = " + ".join(["mlxfill", *plugins])
-        self._engine: Any = mlxfill.load(str(folder), plugins=list(plugins))
+        self._engine: Any = mlxfill.load(str(folder), plugins=list(plugins), config={})
 
     def run(self, prompt: Sequence[int], max_tokens: int) -> Run:
         """Decode through the engine; mlxfill never yields the end-of-turn token."""
