@@ -106,8 +106,8 @@ class Sampling:
             return self
         import mlx.core as mx
 
-        high, low = mx.random.bits((2,)).tolist()
-        return evolve(self, seed=(high << 32 | low) % SEEDS)
+        high, low = mx.random.randint(0, 1 << 31, (2,)).tolist()
+        return evolve(self, seed=high << 31 | low)
 
     def check_vocabulary(self, size: int) -> None:
         """Raise ``InputError`` for a ``top_k`` or biased id beyond the vocabulary."""

@@ -47,18 +47,17 @@ class _Mode(threading.local):
     hidden: Any = None
 
 
-_SHARED: dict[int, ModelHooks] = {}
 _LOCK = threading.Lock()
+_ATTRIBUTE = "_mlxfill_hooks"
 
 
 class ModelHooks:
     """The hooks installed in one model."""
 
-    def __init__(self, model: nn.Module, body: nn.Module | None, layers: list[nn.Module]) -> None:
+    def __init__(self, body: nn.Module | None, layers: list[nn.Module]) -> None:
         """Install: ``body`` None leaves the body alone."""
         self.mode = _Mode()
         self.users = 0
-        self._model = model  # keeps id(model) taken while the hooks are shared
         self._originals: list[tuple[nn.Module, type]] = []
         if body is not None:
             self._install(body, _body_call)
@@ -139,9 +138,10 @@ def _layer_call(original: type, mode: _Mode) -> Any:  # noqa: ANN401
 def acquire(model: nn.Module, body: nn.Module | None, layers: list[nn.Module]) -> ModelHooks:
     """The model's hooks, installed by the first caller."""
     with _LOCK:
-        hooks = _SHARED.get(id(model))
+        hooks: ModelHooks | None = vars(model).get(_ATTRIBUTE)
         if hooks is None:
-            hooks = _SHARED[id(model)] = ModelHooks(model, body, layers)
+            hooks = ModelHooks(body, layers)
+            vars(model)[_ATTRIBUTE] = hooks  # not a parameter: past mlx's own __setattr__
         hooks.users += 1
         return hooks
 
@@ -149,10 +149,10 @@ def acquire(model: nn.Module, body: nn.Module | None, layers: list[nn.Module]) -
 def release(model: nn.Module) -> None:
     """Give the hooks back; the last caller removes them."""
     with _LOCK:
-        hooks = _SHARED.get(id(model))
+        hooks: ModelHooks | None = vars(model).get(_ATTRIBUTE)
         if hooks is None:
             return
         hooks.users -= 1
         if hooks.users == 0:
             hooks.remove()
-            del _SHARED[id(model)]
+            del vars(model)[_ATTRIBUTE]

@@ -59,7 +59,7 @@ class CacheWindow:
                 self.unsupported = type(entry).__name__
                 return
             self._rewinders.append(rewinder)
-        self._needs_tape = any(getattr(r, "needs_replay", True) for r in self._rewinders)
+        self.needs_tape = any(getattr(r, "needs_replay", True) for r in self._rewinders)
 
     def begin(self, size: int) -> None:
         """Before a window of ``size`` ids."""
@@ -76,7 +76,7 @@ class CacheWindow:
         """Begin a window and forward its ids ``[1, S]``; ``run`` replaces the plain forward."""
         self.begin(ids.shape[1])
         run = run or (lambda window: self.target.forward(window, self.cache))
-        with self.target.taping() if self._needs_tape else nullcontext() as tape:
+        with self.target.taping() if self.needs_tape else nullcontext() as tape:
             out = run(ids)
         self.taped(tape)
         return out

@@ -1,0 +1,6 @@
+"""The decode engine.  ``Engine``, ``Result``, ``Piece`` and ``load`` are its public names."""
+
+from mlxfill.engine.engine import Engine, load
+from mlxfill.engine.results import Piece, PromptCache, Result, Stats
+
+__all__ = ["Engine", "Piece", "PromptCache", "Result", "Stats", "load"]

@@ -1,0 +1,112 @@
+"""mlx-lm's ``stream_generate``, answered by the engine: an mlx-lm user changes one import."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+from mlx_lm.generate import GenerationResponse, generation_stream, wired_limit
+
+from mlxfill.engine.engine import Engine
+from mlxfill.engine.results import SAMPLED
+from mlxfill.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+
+_ATTRIBUTE = "_mlxfill_engines"
+
+
+def stream_generate(
+    model: Any,  # noqa: ANN401
+    tokenizer: Any,  # noqa: ANN401
+    prompt: str | mx.array | Sequence[int],
+    max_tokens: int = 256,
+    draft_model: Any = None,  # noqa: ANN401
+    stream: Any = generation_stream,  # noqa: ANN401
+    *,
+    engine_options: Mapping[str, Any] | None = None,
+    **kwargs: Any,  # noqa: ANN401
+) -> Generator[GenerationResponse, None, None]:
+    """Generate text as ``mlx_lm.stream_generate`` does, with the plugins of the config.
+
+    Arguments and response fields are mlx-lm's; its samplers, logits processors and prompt
+    caches (updated in place) are taken.  ``from_draft`` is true for every token that the
+    target did not choose alone.  ``engine_options``: keywords of ``mlxfill.Engine``
+    (``plugins``, ``config``, ``draft``, ...).
+
+    :raises ValueError: ``max_tokens`` is 0, as in mlx-lm, or a value is not legal.
+    """
+    if max_tokens == 0:
+        message = "max_tokens must be at least 1, or -1 for no limit, not 0"
+        raise InputError(message)
+    if draft_model is not None:
+        message = "draft_model: give engine_options={'draft': FOLDER} to use a draft model"
+        raise InputError(message)
+    kwargs.pop("num_draft_tokens", None)
+    if "prompt_progress_callback" in kwargs:
+        kwargs["on_prefill_progress"] = kwargs.pop("prompt_progress_callback")
+    kwargs.setdefault("prefill_step_size", 2048)
+    engine = _engine(model, tokenizer, stream, dict(engine_options or {}))
+    run = engine.stream(prompt, max_tokens=max_tokens, **kwargs)
+    return _responses(engine, run, max_tokens, stream)
+
+
+def _engine(model: Any, tokenizer: Any, stream: Any, options: dict[str, Any]) -> Engine:  # noqa: ANN401
+    """The model's engine for these options: binding and probing happen once a model."""
+    engines: dict[str, Engine] = vars(model).setdefault(_ATTRIBUTE, {})
+    key = f"{id(tokenizer)} {id(stream)} {sorted(options.items(), key=str)!r}"
+    if key not in engines:
+        engines[key] = Engine(model, tokenizer, stream=stream, **options)
+    return engines[key]
+
+
+def _responses(
+    engine: Engine,
+    run: Any,  # noqa: ANN401
+    max_tokens: int,
+    stream: Any,  # noqa: ANN401
+) -> Generator[GenerationResponse, None, None]:
+    detokenizer = engine.tokenizer.detokenizer
+    size = len(run.request.prompt_ids) - run.stats.cached_tokens
+    started = time.perf_counter()
+    prompt_tps, count, last = 0.0, 0, None
+
+    def respond(token: int, logprobs: mx.array, origin: str, reason: str | None) -> GenerationResponse:
+        return GenerationResponse(
+            text=detokenizer.last_segment,
+            token=token,
+            logprobs=logprobs,
+            from_draft=origin != SAMPLED,
+            prompt_tokens=size,
+            prompt_tps=prompt_tps,
+            generation_tokens=count,
+            generation_tps=count / max(time.perf_counter() - started, 1e-9),
+            peak_memory=mx.get_peak_memory() / 1e9,
+            finish_reason=reason,
+        )
+
+    # Only Metal has a wired limit; elsewhere mlx-lm's context manager does nothing.
+    with wired_limit(engine.model, [stream]) if mx.metal.is_available() else nullcontext():
+        for last in run.emitted():
+            count += 1
+            if count == 1:
+                now = time.perf_counter()
+                prompt_tps, started = size / (now - started), now
+            detokenizer.add_token(last.token)
+            if count == max_tokens:
+                break
+            yield respond(last.token, last.logprobs, last.origin, None)
+        run.finish()
+        detokenizer.finalize()
+        ending = run.ending
+        if count == max_tokens or ending is None or ending.eos is None:
+            if last is not None:
+                yield respond(last.token, last.logprobs, last.origin, "length")
+            return
+        if not count:
+            prompt_tps = size / max(time.perf_counter() - started, 1e-9)
+        count += 1
+        yield respond(ending.eos, ending.logprobs, SAMPLED, "stop")

@@ -1,0 +1,211 @@
+"""The drafter of one request: kept aligned with the session, asked for drafts, quarantined if it lies."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+
+from mlxfill.contracts import Fault
+from mlxfill.engine.gate import NOTHING, Gate, Plan, Survival
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mlxfill.contracts import DraftProvider, DraftRows
+
+FIRST_PROBE, LAST_PROBE = 32, 512
+"""Plain tokens between two tries of a drafter that did not pay; doubled after each failure."""
+FLUSH = 64
+"""Plain tokens after which a resting drafter is told what happened."""
+LAST_PAUSE = 7
+"""Most tokens between two calls of a drafter that answers with no drafts."""
+FOLLOW = 0.2
+
+
+class Drafting:
+    """One row of a drafter.
+
+    ``processed`` counts the session tokens that the drafter has taken in; at a round it equals
+    what the target's caches hold, and the pending token follows.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        plugin: str,
+        origin: str,
+        rows: DraftRows,
+        provider: DraftProvider,
+        *,
+        cap: int,
+        draft_cost: float,
+        vocab_size: int,
+        on_fault: Callable[[Fault], None],
+    ) -> None:
+        """``cap``: most ids a round; ``draft_cost``: first guess at the cost of one, in plain steps."""
+        self.plugin, self.origin, self.rows, self.provider = plugin, origin, rows, provider
+        self.cap, self.draft_cost = cap, draft_cost
+        self.tap_layers = tuple(rows.tap_layers)
+        self.survival = Survival()
+        self.processed = 0
+        self.alive = True
+        self.drafted_by_position = [0] * cap
+        self.accepted_by_position = [0] * cap
+        self.acceptance_lengths: list[int] = []
+        self._vocab_size = vocab_size
+        self._on_fault = on_fault
+        self._taps: list[mx.array] = []
+        self._started = 0.0
+        self._pause = self._idle = 0
+        self._resting = 0
+        self._probe_after = FIRST_PROBE
+
+    # --- what happened elsewhere ----------------------------------------------------
+
+    def prefilled(self, tokens: Sequence[int], taps: mx.array | None) -> None:
+        """A chunk of the prompt went through the target."""
+        self._guard("prefill", lambda: self.rows.prefill(mx.array(tokens)[None], taps))
+        self.processed += len(tokens)
+
+    def missed(self, tokens: Sequence[int]) -> None:
+        """Prompt tokens that the target had in a prewarmed cache and this drafter has not.
+
+        A drafter that needs the target's hidden states cannot catch up on them: it sits
+        this request out.
+        """
+        if not tokens:
+            return
+        if self.tap_layers:
+            self._fail("prefill", ValueError("the prewarmed cache holds no states for this drafter"))
+            return
+        self.prefilled(tokens, None)
+
+    def prompt_done(self, last: int, taps: mx.array | None) -> None:
+        """The last prompt token went through the target."""
+        if self.rows.prefill_mode == "full":
+            self.prefilled([last], taps)
+        else:
+            self.note(taps)
+
+    def note(self, taps: mx.array | None) -> None:
+        """A forward that was not this drafter's round; ``taps`` belong to its ids."""
+        if taps is not None and self.tap_layers:
+            self._taps.append(taps)
+
+    def catch_up(self, tokens: Sequence[int], held: int) -> None:
+        """Tell the drafter of the tokens up to ``held`` that others chose."""
+        if held <= self.processed or not self.alive:
+            return
+        fresh = mx.array(tokens[self.processed : held])[None]
+        taps = mx.concatenate(self._taps, axis=1) if self._taps else None
+        self._taps.clear()
+        self._guard("consume", lambda: self.rows.consume(fresh, [fresh.shape[1]], taps))
+        self.processed = held
+
+    # --- a round ---------------------------------------------------------------------
+
+    def plan(self, gate: Gate, room: int) -> Plan:
+        """How deep to draft now; a resting drafter is tried again from time to time."""
+        limit = min(self.cap, room)
+        if not self.alive or limit < 1 or self._idle > 0:
+            return NOTHING
+        plan = gate.plan(self.survival, 0, limit, draft_cost=self.draft_cost)
+        if plan.depth:
+            return plan
+        if self._resting >= self._probe_after and self._could_pay(gate, limit):
+            self._resting = 0
+            self._probe_after = min(2 * self._probe_after, LAST_PROBE)
+            return Plan(limit, 0.0)
+        return NOTHING
+
+    def _could_pay(self, gate: Gate, limit: int) -> bool:
+        """Whether even perfect drafts would be worth their cost."""
+        return any(1 + d > gate.curve.cost(1 + d) + d * self.draft_cost for d in range(1, limit + 1))
+
+    def rest(self, tokens: Sequence[int], held: int) -> None:
+        """A plain step or another's round went by."""
+        self._resting += 1
+        self._idle -= 1
+        if held - self.processed >= FLUSH:
+            self.catch_up(tokens, held)
+
+    def draft(self, pending: int, depth: int, position: int) -> list[int] | mx.array:
+        """Up to ``depth`` ids after ``pending``: host ids, or ``[d]`` on the device."""
+        self._started = time.perf_counter()
+        drafts: Any = self._guard("draft", lambda: self.rows.draft([pending], depth, [position]))
+        if drafts is None:
+            return []
+        if isinstance(drafts, mx.array):
+            if drafts.ndim == 2 and drafts.shape[0] == 1 and drafts.shape[1] <= depth:  # noqa: PLR2004
+                return mx.clip(drafts[0], 0, self._vocab_size - 1)
+            self._fail("draft", ValueError(f"answered an array of shape {drafts.shape}"))
+            return []
+        try:
+            (row,) = drafts
+            ids = list(row)[:depth]
+            legal = all(type(t) is int and 0 <= t < self._vocab_size for t in ids)
+        except Exception as error:  # noqa: BLE001
+            self._fail("draft", error)
+            return []
+        if not legal:
+            self._fail("draft", ValueError(f"ids {ids!r} are not all in the vocabulary"))
+            return []
+        if ids:
+            self._pause = 0
+        else:  # nothing to say: ask less often, so that plain steps can overlap
+            self._pause = self._idle = min(2 * self._pause + 1, LAST_PAUSE)
+        return ids
+
+    def commit(self, drafted: int, accepted: int, entered: list[int], taps: mx.array | None) -> None:
+        """End of a round: ``entered`` follows the old pending token, the new one included."""
+        for i in range(min(accepted + 1, drafted)):
+            self.survival.learn(i, i < accepted)
+        for i in range(min(drafted, self.cap)):
+            self.drafted_by_position[i] += 1
+            self.accepted_by_position[i] += i < accepted
+        self.acceptance_lengths.append(accepted)
+        if accepted:
+            self._probe_after = FIRST_PROBE
+        self._guard("commit", lambda: self.rows.commit([entered], taps if self.tap_layers else None))
+        self.processed += len(entered)
+
+    def timed(self, gate: Gate, drafted: int) -> None:
+        """Learn the cost of drafting from the wall time since ``draft`` was called."""
+        curve = gate.curve
+        if not drafted or not curve.step_ms:
+            return
+        ms = (time.perf_counter() - self._started) * 1e3
+        extra = ms / curve.step_ms - curve.cost(1 + drafted)
+        seen = min(max(extra / drafted, 0.0), 3.0)
+        self.draft_cost += FOLLOW * (seen - self.draft_cost)
+
+    # --- faults ----------------------------------------------------------------------
+
+    def _guard(self, where: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+        if not self.alive:
+            return None
+        try:
+            return call()
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            self._fail(where, error)
+            return None
+
+    def _fail(self, where: str, error: Exception) -> None:
+        self.alive = False
+        text = " ".join(str(error).split())
+        self._on_fault(Fault(self.plugin, where, f"{type(error).__name__}: {text}"))
+
+    def stats(self) -> dict[str, Any]:
+        """Counters by position."""
+        return {
+            "drafter": self.plugin,
+            "drafted_by_position": self.drafted_by_position,
+            "accepted_by_position": self.accepted_by_position,
+            "acceptance_lengths": self.acceptance_lengths,
+            "draft_cost": round(self.draft_cost, 4),
+        }
+
+    def close(self) -> None:
+        """Release the rows."""
+        self._guard("close", self.rows.close)

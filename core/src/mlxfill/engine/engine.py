@@ -1,0 +1,410 @@
+"""The engine: one model, its plugins, and requests to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from mlxfill.config import load_config
+from mlxfill.contracts import DraftKind, Event, Fault, Limits, Request
+from mlxfill.engine.calibrate import curve_for, store
+from mlxfill.engine.drafting import Drafting
+from mlxfill.engine.forward import Forwarder
+from mlxfill.engine.gate import CostCurve, Gate
+from mlxfill.engine.options import Options, make_options
+from mlxfill.engine.prewarm import held_tokens, own_caches
+from mlxfill.engine.prompt import Prompt, check_prompt, make_prompt, render
+from mlxfill.engine.run import Run
+from mlxfill.engine.session import Rules, Seat, Session
+from mlxfill.errors import DrafterError, InputError, PluginError
+from mlxfill.model.loading import context_limit, find_model, load_model
+from mlxfill.model.target import Target
+from mlxfill.plugins import PluginManager
+from mlxfill.rewind.window import prove_rewind
+from mlxfill.sampling import Chooser
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from mlxfill.config import Config
+    from mlxfill.contracts import DraftProvider, DraftRows
+    from mlxfill.engine.results import Result
+
+UNBOUNDED = 1 << 60
+
+
+def load(
+    model: str | os.PathLike[str],
+    *,
+    draft: str | os.PathLike[str] | None = None,
+    draft_kind: str | None = None,
+    num_draft_tokens: int | None = None,
+    plugins: Sequence[str] | None = None,
+    config: Config | str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    adapter_path: str | None = None,
+) -> Engine:
+    """Load a model by folder, name of an installed model plugin, or hub id.
+
+    :param plugins: names in priority order; [] for none; None for what the config says.
+    :param config: a config file, a mapping with its content, or None for the usual places.
+    :param adapter_path: folder of a LoRA adapter.
+    :raises ModelError, ConfigError, PluginError, DrafterError: each one line, with the remedy.
+    """
+    settled = load_config(config)
+    manager = PluginManager.load(settled, plugins)
+    path = find_model(str(model), manager.resolve_model)
+    loaded, tokenizer, model_config = load_model(path, adapter_path)
+    engine = Engine(
+        loaded,
+        tokenizer,
+        plugins=manager,
+        config=settled,
+        draft=draft,
+        draft_kind=draft_kind,
+        num_draft_tokens=num_draft_tokens,
+        path=path,
+        context=context_limit(model_config),
+    )
+    engine.prepare()
+    return engine
+
+
+class Engine:
+    """One bound model and the plugins that are on.  A context manager.
+
+    ``model`` and ``tokenizer`` are mlx-lm's.  One request at a time and thread.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        model: Any,  # noqa: ANN401
+        tokenizer: Any,  # noqa: ANN401
+        *,
+        plugins: Sequence[str] | PluginManager | None = None,
+        config: Config | str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        draft: str | os.PathLike[str] | None = None,
+        draft_kind: str | None = None,
+        num_draft_tokens: int | None = None,
+        path: Path | None = None,
+        context: int | None = None,
+        curve: CostCurve | None = None,
+        stream: Any = None,  # noqa: ANN401
+    ) -> None:
+        """Bind a loaded mlx-lm model.
+
+        :param curve: a known cost curve; measured when first needed otherwise.
+        :param stream: mlx stream to compute on, mlx-lm's generation stream by default.
+        """
+        from mlx_lm.generate import generation_stream
+        from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+        self.config = load_config(config)
+        self.plugins = (
+            plugins if isinstance(plugins, PluginManager) else PluginManager.load(self.config, plugins)
+        )
+        self.model = model
+        self.tokenizer = (
+            tokenizer if isinstance(tokenizer, TokenizerWrapper) else TokenizerWrapper(tokenizer)
+        )
+        self.context = context
+        self.target = Target(model, self.tokenizer, path)
+        self.faults: list[Fault] = list(self.plugins.faults)
+        self._stream = generation_stream if stream is None else stream
+        self._curve = curve
+        self._measured = curve is not None
+        self._no_rewind: str | None = None
+        self._drafter: tuple[str, DraftKind, DraftProvider] | None = None
+        self._num_draft_tokens = (
+            self.config.num_draft_tokens if num_draft_tokens is None else num_draft_tokens
+        )
+        if self._num_draft_tokens is not None and self._num_draft_tokens < 0:
+            self.target.close()
+            message = f"num_draft_tokens must be 0 or more, not {self._num_draft_tokens}"
+            raise InputError(message)
+        try:
+            self._mount(draft or self.config.draft, draft_kind or self.config.draft_kind)
+        except BaseException:
+            self.target.close()
+            raise
+
+    # --- requests -----------------------------------------------------------------
+
+    def stream(
+        self,
+        prompt: Any,  # noqa: ANN401
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Run:
+        """Generate piece by piece.
+
+        :param prompt: a string or ids (taken as they are), or chat messages (through the template).
+        :param options: fields of ``Options`` and ``Sampling``: ``max_tokens``, ``temperature``, ``stop``, ...
+        :returns: an iterator of ``Piece``; leave it at any time.
+        :raises InputError, TemplateError, CacheMismatchError: before anything is computed.
+        """
+        settled = make_options(self._defaults(), options)
+        made = make_prompt(self.tokenizer, prompt, tools, settled.template_options)
+        return self._open(made, tools, settled)
+
+    def generate(
+        self,
+        prompt: Any,  # noqa: ANN401
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Result:
+        """The same as ``stream``, collected."""
+        return self.stream(prompt, tools=tools, **options).result()
+
+    def _defaults(self) -> dict[str, Any]:
+        return attrs.asdict(self.config.generation)
+
+    # --- opening a request ------------------------------------------------------------
+
+    def _open(
+        self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None, options: Options
+    ) -> Run:
+        target, faults = self.target, list[Fault]()
+        ids, before = self._whole_prompt(prompt, options)
+        sampling = options.sampling.seeded()
+        sampling.check_vocabulary(target.vocab_size)
+        eos = options.eos_token_ids
+        request = Request(
+            prompt_ids=ids,
+            prompt_text=prompt.text,
+            messages=prompt.messages,
+            tools=tuple(tools) if tools else None,
+            sampling=sampling,
+            limits=Limits(options.max_tokens, self.context),
+            tokenizer=self.tokenizer,
+            render=self._render,
+            eos_ids=frozenset(self.tokenizer.eos_token_ids if eos is None else eos),
+            delimiters=frozenset(options.delimiters),
+            session=options.session,
+            template_options=options.template_options,
+        )
+        if options.prompt_cache is not None:
+            caches, cached = options.prompt_cache, before
+        else:
+            caches, cached = own_caches(target, options.cache, ids, options.max_kv_size)
+        processors = [
+            *sampling.processors(),
+            *(p for _, p in self.plugins.logits_processors(request, faults)),
+            *options.logits_processors,
+        ]
+        forwarder = Forwarder(
+            target,
+            caches,
+            Chooser(sampling, options.sampler),
+            options,
+            processors,
+            eos=request.eos_ids,
+            stream=self._stream,
+            make_rewinder=self._make_rewinder,
+        )
+        forwarder.held = cached
+        return self._assemble(request, options, forwarder, faults, cached)
+
+    def _assemble(
+        self, request: Request, options: Options, forwarder: Forwarder, faults: list[Fault], cached: int
+    ) -> Run:
+        seats = self._seats(request, faults)
+        drafting = self._open_drafting(forwarder, options, faults)
+        speculates = bool(seats) or drafting is not None
+        rules = Rules(
+            vocab_size=self.target.vocab_size,
+            eos=request.eos_ids,
+            delimiters=request.delimiters,
+            max_span=options.max_span,
+            verify_supported=not speculates or not self.no_rewind(),
+            verify_only=options.sources_policy == "verify",
+        )
+        budget = options.max_tokens if options.max_tokens >= 0 else UNBOUNDED
+        session = Session(list(request.prompt_ids), budget, rules, seats, faults.append)
+        gate = Gate(self.curve() if speculates else CostCurve(), enabled=self.config.gate.enabled)
+        method = self.plugins.generation_method(self.target, request, faults)
+        self.plugins.observe(Event("request", {"prompt_tokens": len(request.prompt_ids)}), faults)
+        return Run(
+            request,
+            options,
+            forwarder,
+            session,
+            drafting,
+            gate,
+            faults,
+            cached=cached,
+            method=method,
+            notify=lambda event: self.plugins.observe(event, faults),
+        )
+
+    def _whole_prompt(self, prompt: Prompt, options: Options) -> tuple[tuple[int, ...], int]:
+        """Prompt ids and how many tokens stand in ``prompt_cache`` before them.
+
+        mlx-lm's ``prompt_cache`` holds tokens that nobody names any more; they are counted
+        as a first id that sources cannot use.
+        """
+        ids, before = prompt.ids, 0
+        embeddings = options.input_embeddings
+        if embeddings is not None:
+            ids = self._check_embeddings(ids, embeddings)
+        if options.prompt_cache is not None:
+            empty = all(c.empty() for c in options.prompt_cache)
+            before = 0 if empty else held_tokens(options.prompt_cache)
+            ids = (0,) * before + ids
+            if not prompt.ids:
+                ids = ()
+        check_prompt(ids, self.target.vocab_size, self.context)
+        at = options.snapshot_at
+        if at is not None and at >= len(ids):
+            message = f"snapshot_at must be 1 to {len(ids) - 1} for this prompt, not {at}"
+            raise InputError(message)
+        return ids, before
+
+    def _check_embeddings(self, ids: tuple[int, ...], embeddings: Any) -> tuple[int, ...]:  # noqa: ANN401
+        from mlx_lm.utils import does_model_support_input_embeddings
+
+        if not does_model_support_input_embeddings(self.model):
+            message = "this model takes no input_embeddings"
+            raise InputError(message)
+        if ids and len(ids) != len(embeddings):
+            message = f"input_embeddings has {len(embeddings)} rows, the prompt {len(ids)} ids"
+            raise InputError(message)
+        return ids or (0,) * len(embeddings)
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> str:
+        return render(self.tokenizer, messages, tools, options)
+
+    def _seats(self, request: Request, faults: list[Fault]) -> list[Seat]:
+        trusted = set(self.config.trust.assert_)
+        found = self.plugins.proposal_sources(request, faults)
+        return [Seat(name, source, name in trusted) for name, source in found]
+
+    def _make_rewinder(self, entry: object, layer: Any) -> Any:  # noqa: ANN401
+        return self.plugins.cache_rewinder(entry, layer, self.target)
+
+    # --- what is learnt once -----------------------------------------------------------
+
+    def no_rewind(self) -> str:
+        """Why caches of this model cannot be taken back; "" when they can (tried, not assumed)."""
+        if self._no_rewind is None:
+            self._no_rewind = prove_rewind(self.target, self._make_rewinder)
+        return self._no_rewind
+
+    def curve(self) -> CostCurve:
+        """The cost curve, measured on first use and kept on disk."""
+        if self._curve is None:
+            self._curve = curve_for(self.target) if self.config.gate.enabled else CostCurve.free()
+        return self._curve
+
+    def prepare(self) -> None:
+        """Do now what the first request that speculates would otherwise wait for."""
+        if self.plugins.names or self._drafter is not None:
+            self.no_rewind()
+            self.curve()
+
+    # --- drafter ------------------------------------------------------------------------
+
+    def _mount(self, artifact: str | os.PathLike[str] | None, kind_name: str | None) -> None:
+        """Find the kind of drafter and load it."""
+        if artifact is None and kind_name is None:
+            return
+        kinds = self.plugins.draft_kinds()
+        path = None if artifact is None else find_model(str(artifact), self.plugins.resolve_model)
+        plugin, kind = self._pick(kinds, path, kind_name)
+        if self.no_rewind():
+            message = f"this model cannot use a drafter: {self.no_rewind()}"
+            raise DrafterError(message)
+        settings = self.plugins.settings(plugin)
+        self._drafter = (plugin, kind, kind.load(path, self.target, settings))
+
+    def _pick(
+        self, kinds: Sequence[tuple[str, DraftKind]], path: Path | None, name: str | None
+    ) -> tuple[str, DraftKind]:
+        known = ", ".join(k.name for _, k in kinds) or "none"
+        if name is not None:
+            for plugin, kind in kinds:
+                if name in (kind.name, plugin):
+                    if kind.needs_artifact and path is None:
+                        message = f"draft kind {name!r} needs a draft model: --draft PATH"
+                        raise DrafterError(message)
+                    return plugin, kind
+            message = (
+                f"no plugin that is on has the draft kind {name!r} (there are: {known}); "
+                f"pip install mlxfill-{name if name.startswith('spec-') else 'spec-' + name}"
+            )
+            raise PluginError(message)
+        assert path is not None
+        ordered = sorted(kinds, key=lambda each: each[1].fallback)
+        for plugin, kind in ordered:
+            if kind.needs_artifact and kind.detect(path):
+                return plugin, kind
+        message = (
+            f"no plugin that is on can draft with {path} (kinds: {known}); "
+            "pip install mlxfill-spec-two-model or mlxfill-spec-qwen-mtp"
+        )
+        raise PluginError(message)
+
+    def _open_drafting(
+        self, forwarder: Forwarder, options: Options, faults: list[Fault]
+    ) -> Drafting | None:
+        if self._drafter is None:
+            return None
+        plugin, kind, provider = self._drafter
+        cap = options.num_draft_tokens
+        cap = self._num_draft_tokens if cap is None else cap
+        cap = provider.default_depth if cap is None else cap
+        if not cap:
+            return None
+        try:
+            rows: DraftRows = provider.open(self.target, forwarder.chooser, [None])
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            faults.append(Fault(plugin, "open", f"{type(error).__name__}: {error}"))
+            return None
+        drafting = Drafting(
+            plugin,
+            kind.origin,
+            rows,
+            provider,
+            cap=cap,
+            draft_cost=self._draft_cost(provider),
+            vocab_size=self.target.vocab_size,
+            on_fault=faults.append,
+        )
+        forwarder.tap_layers = drafting.tap_layers
+        return drafting
+
+    def _draft_cost(self, provider: DraftProvider) -> float:
+        """First guess: a draft token costs what its weights weigh against the target's."""
+        from mlx.utils import tree_flatten
+
+        total = sum(p.nbytes for _, p in tree_flatten(self.model.parameters()))
+        return min(max(provider.weights_bytes / max(total, 1), 0.0), 1.0)
+
+    # --- end ---------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Unbind the model, keep what was learnt about costs.  Safe to call twice."""
+        if self._drafter is not None:
+            self._drafter[2].close()
+            self._drafter = None
+        if self._curve is not None and not self._measured and self.config.gate.enabled:
+            store(self.target, self._curve)
+            self._measured = True
+        self.target.close()
+
+    def __enter__(self) -> Engine:
+        """The engine itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()

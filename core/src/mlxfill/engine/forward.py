@@ -1,0 +1,303 @@
+"""The forwards of one request: prefill, pipelined step, window.
+
+Knows the target, its caches and how tokens are chosen; knows nothing of sources.  At every
+boundary the caches hold exactly the first ``held`` tokens of the session.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+from attrs import define, field
+
+from mlxfill.errors import InputError
+from mlxfill.rewind.window import CacheWindow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from mlxfill.engine.options import Options
+    from mlxfill.model.target import Target
+    from mlxfill.rewind.window import MakeRewinder
+    from mlxfill.sampling import Chooser
+
+
+@define
+class Judged:
+    """What a window said: ``sampled`` are the target's own choices, the last one is new.
+
+    ``sampled[i]`` was chosen after the i-th judged position; ``accepted`` drafts agreed.
+    ``logprobs[i]`` is the ``[V]`` row that ``sampled[i]`` was chosen from; ``known_logprobs``
+    are those of the known ids after the first (when asked for).
+    """
+
+    sampled: list[int]
+    accepted: int
+    logprobs: mx.array | list[mx.array]
+    known_logprobs: list[mx.array] = field(factory=list)
+
+
+class Forwarder:
+    """Runs the target for one request."""
+
+    def __init__(  # noqa: PLR0913 - all of them are one request's facts
+        self,
+        target: Target,
+        caches: list[Any],
+        chooser: Chooser,
+        options: Options,
+        processors: Sequence[Callable[[mx.array, mx.array], mx.array]],
+        *,
+        eos: frozenset[int],
+        stream: Any,  # noqa: ANN401
+        make_rewinder: MakeRewinder | None = None,
+    ) -> None:
+        """``caches`` are used in place."""
+        self.eos = eos
+        self.target, self.caches, self.chooser = target, caches, chooser
+        self.options, self.processors, self.stream = options, tuple(processors), stream
+        self.window = CacheWindow(target, caches, make_rewinder)
+        self.forwards = 0
+        self.held = 0
+        self.tap_layers: tuple[int, ...] = ()
+        self.last_taps: mx.array | None = None
+        # Processors and foreign samplers may keep state of their own: they are shown
+        # each emitted position once, in order, and no refused one.
+        self.one_by_one = bool(self.processors) or chooser.foreign is not None
+        self._seen: mx.array | None = None
+        self._seen_count = 0
+        self._check_quantizable()
+
+    # --- prompt -------------------------------------------------------------------
+
+    def prefill(
+        self,
+        ids: Sequence[int],
+        start: int,
+        *,
+        stop_at: int | None = None,
+        embeddings: mx.array | None = None,
+    ) -> Iterator[tuple[int, int]]:
+        """Forward ``ids[start:-1]`` in chunks, without a head; yields after each chunk.
+
+        Chunks end at ``stop_at`` as well, so that a snapshot can be taken there.
+        """
+        end, at = len(ids) - 1, start
+        while at < end:
+            upto = min(at + self.options.prefill_step_size, end)
+            if stop_at is not None and at < stop_at < upto:
+                upto = stop_at
+            part = None if embeddings is None else embeddings[None, at - start : upto - start]
+            with mx.stream(self.stream), self._taping() as tape:
+                self.target.forward(mx.array(ids[at:upto])[None], self.caches, part)
+                self._take_taps(tape)
+                self._quantize()
+                mx.eval([c.state for c in self.caches])
+            self.held += upto - at
+            mx.clear_cache()
+            yield at, upto
+            at = upto
+
+    # --- one token at a time --------------------------------------------------------
+
+    def step(
+        self, pending: mx.array, history: Sequence[int], position: int, embeddings: mx.array | None = None
+    ) -> tuple[mx.array, mx.array]:
+        """Dispatch the forward of ``pending`` ``[1]``, unread or not; answers ``([1] id, [V] logprobs)``.
+
+        ``history`` are the session's tokens that the host knows; ``position`` is that of the new token.
+        """
+        with mx.stream(self.stream):
+            with self._taping() as tape:
+                logits = self.target.forward(pending[None], self.caches, embeddings)[:, -1, :]
+                self._take_taps(tape)
+            if self.processors:
+                logits = self._processed(self._tokens(history, pending, position), logits)
+            self._quantize()
+            logprobs = logits - mx.logsumexp(logits, keepdims=True)
+            chosen = self.chooser.choose(logprobs, (position,))
+            logprobs = logprobs.squeeze(0)
+            mx.async_eval(chosen, logprobs)
+        self.held += 1
+        self.forwards += 1
+        return chosen, logprobs
+
+    # --- several at once ---------------------------------------------------------------
+
+    def append(self, ids: Sequence[int]) -> None:
+        """Forward ids that nobody needs to judge, without a head, and evaluate the caches."""
+        with mx.stream(self.stream), self._taping() as tape:
+            self.target.forward(mx.array(ids)[None], self.caches)
+            self._take_taps(tape)
+            self._quantize()
+            mx.eval([c.state for c in self.caches])
+        self.held += len(ids)
+        self.forwards += 1
+
+    def judge(
+        self,
+        known: Sequence[int],
+        drafts: Sequence[int] | mx.array,
+        before: int,
+        tokens: Sequence[int],
+        *,
+        want_known: bool = False,
+    ) -> tuple[Judged, list[int]]:
+        """One window ``known + drafts``: drafts are judged, what is refused is taken back.
+
+        ``tokens[:before]`` stand before the window and ``tokens`` goes on with ``known``.
+        ``drafts`` may be ``[d]`` ids still on the device, ``d`` may be 0; the second answer is
+        their values.  An EOS among the drafts is never accepted: it ends as the last sample.
+        """
+        first, count = len(known) - 1, len(drafts)
+        with mx.stream(self.stream):
+            ids = mx.array(known)
+            if count:
+                tail = drafts if isinstance(drafts, mx.array) else mx.array(drafts)
+                ids = mx.concatenate([ids, tail.astype(ids.dtype)])
+            logits = self._window_logits(ids[None], 0 if want_known else first, rewinds=count > 0)
+            rows = self._known_rows(logits[:first], before, tokens) if want_known else []
+            logits = logits[first:] if want_known else logits
+            start = before + len(known)
+            if self.one_by_one:
+                values = drafts.tolist() if isinstance(drafts, mx.array) else list(drafts)
+                judged = self._walk(logits, values, list(tokens[:start]))
+            else:
+                judged, values = self._compare(logits, drafts, start)
+            judged.known_logprobs = rows
+            keep = len(known) + judged.accepted
+            if count:
+                self.window.rewind(keep)
+            self._quantize()
+        self.held += keep
+        self.forwards += 1
+        return judged, values
+
+    def _window_logits(self, ids: mx.array, first: int, *, rewinds: bool) -> mx.array:
+        """``[1, S]`` ids to the logits ``[S - first, V]`` from position ``first`` on."""
+        target = self.target
+        split = first > 0 and target.split
+
+        def run(window: mx.array) -> mx.array:
+            if split:
+                return target.project(target.hidden(window, self.caches)[:, first:])
+            return target.forward(window, self.caches)[:, first:]
+
+        if not rewinds:
+            with self._taping() as tape:
+                logits = run(ids)
+        else:
+            self.window.begin(ids.shape[1])
+            with self._taping(self.window.needs_tape) as tape:
+                logits = run(ids)
+            self.window.taped(tape)
+        self._take_taps(tape)
+        return logits[0]
+
+    def _known_rows(
+        self, logits: mx.array, before: int, tokens: Sequence[int]
+    ) -> list[mx.array]:
+        """Log-probabilities ``[V]`` of the choices that the known ids replaced."""
+        rows = []
+        for i in range(logits.shape[0]):
+            row = logits[i : i + 1]
+            if self.processors:
+                length = before + 1 + i
+                row = self._processed(self._tokens(tokens, None, length), row)
+            rows.append((row - mx.logsumexp(row, axis=-1, keepdims=True))[0])
+        return rows
+
+    def _compare(
+        self, logits: mx.array, drafts: Sequence[int] | mx.array, position: int
+    ) -> tuple[Judged, list[int]]:
+        """Sample all positions at once and read drafts and samples together."""
+        count = logits.shape[0]
+        logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+        sampled = self.chooser.choose(logprobs, range(position, position + count))
+        if isinstance(drafts, mx.array):
+            both = mx.concatenate([sampled.astype(mx.int32), drafts.astype(mx.int32)]).tolist()
+            chosen, values = both[:count], both[count:]
+        else:
+            chosen, values = sampled.tolist(), list(drafts)
+        accepted = 0
+        for token, draft in zip(chosen, values, strict=False):
+            if token != draft or token in self.eos:
+                break
+            accepted += 1
+        return Judged(chosen[: accepted + 1], accepted, logprobs), values
+
+    def _walk(self, logits: mx.array, drafts: Sequence[int], history: list[int]) -> Judged:
+        """Judge position by position, so that processors see emitted tokens only."""
+        sampled: list[int] = []
+        rows: list[mx.array] = []
+        while True:
+            at = len(sampled)
+            row = logits[at : at + 1]
+            if self.processors:
+                row = self._processed(self._tokens(history, None, len(history)), row)
+            logprobs = row - mx.logsumexp(row, axis=-1, keepdims=True)
+            token = int(self.chooser.choose(logprobs, (len(history),)).item())
+            sampled.append(token)
+            rows.append(logprobs[0])
+            if at == len(drafts) or token != drafts[at] or token in self.eos:
+                return Judged(sampled, at, rows)
+            history.append(token)
+
+    # --- pieces ---------------------------------------------------------------------------
+
+    def _processed(self, tokens: mx.array, logits: mx.array) -> mx.array:
+        for processor in self.processors:
+            logits = processor(tokens, logits)
+        return logits
+
+    def _tokens(self, history: Sequence[int], pending: mx.array | None, length: int) -> mx.array:
+        """The session as a device array ``[length]``; the host's part is kept from call to call."""
+        known = min(len(history), length)
+        if self._seen is None:
+            self._seen, self._seen_count = mx.array(history[:known]), known
+        elif self._seen_count < known:
+            fresh = mx.array(history[self._seen_count : known])
+            self._seen, self._seen_count = mx.concatenate([self._seen, fresh]), known
+        tokens = self._seen if self._seen_count == known else self._seen[:known]
+        if known == length or pending is None:
+            return tokens
+        return mx.concatenate([tokens, pending.astype(tokens.dtype)])
+
+    def _taping(self, wanted: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002
+        return self.target.taping() if wanted or self.tap_layers else nullcontext()
+
+    def _take_taps(self, tape: Any) -> None:  # noqa: ANN401
+        if tape is not None and self.tap_layers:
+            self.last_taps = self.target.taps(tape, self.tap_layers)
+
+    def room(self) -> int | None:
+        """How many ids the next window may hold before quantization changes the caches.
+
+        Plain decoding quantizes after the forward that reaches ``quantized_kv_start``; a
+        window across it would read unquantized entries that plain decoding does not.
+        """
+        if self.options.kv_bits is None or self.held >= self.options.quantized_kv_start:
+            return None
+        return self.options.quantized_kv_start - self.held
+
+    def _quantize(self) -> None:
+        options = self.options
+        if options.kv_bits is None:
+            return
+        for at, entry in enumerate(self.caches):
+            if hasattr(entry, "to_quantized") and entry.offset >= options.quantized_kv_start:
+                self.caches[at] = entry.to_quantized(
+                    group_size=options.kv_group_size, bits=options.kv_bits
+                )
+
+    def _check_quantizable(self) -> None:
+        from mlx_lm.models.cache import RotatingKVCache
+
+        if self.options.kv_bits and any(isinstance(c, RotatingKVCache) for c in self.caches):
+            message = (
+                "kv_bits cannot be used with a rotating cache (sliding-window model or max_kv_size): "
+                "mlx-lm does not quantize those; leave kv_bits out"
+            )
+            raise InputError(message)

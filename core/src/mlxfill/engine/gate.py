@@ -1,0 +1,182 @@
+"""When a window of several ids pays: cost curve, acceptance statistics, and the choice of depth.
+
+The unit of cost is one plain step.  A window of n ids costs c(n); with d drafted ids
+it yields 1 + (accepted) tokens.  The gate picks the d that maximises expected tokens per
+cost, 0 included, so that on hardware where n ids cost n steps speculation stays off.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MEASURED = (1, 2, 4, 8, 16, 32)
+MARGIN = 1.03
+"""A window must promise this much more per cost than a plain step: estimates are noisy."""
+UNLIKELY = 0.02
+FOLLOW = 0.15
+"""Weight of a newly observed window time in the running cost of its size."""
+
+
+@define
+class CostCurve:
+    """c(n)/c(1): the relative cost of a forward of n ids, learnt and refined while decoding.
+
+    ``points`` maps n to relative cost; between points it is interpolated, beyond the last one
+    it continues with the slope of the whole curve.  ``rewind`` is the cost of a rewind
+    relative to the window that it follows (0 for caches that are only trimmed).
+    """
+
+    points: dict[int, float] = field(factory=lambda: {1: 1.0})
+    rewind: float = 0.0
+    step_ms: float = 0.0
+    _table: list[float] = field(factory=list, repr=False, eq=False)
+
+    @classmethod
+    def free(cls) -> CostCurve:
+        """A curve by which every window pays: speculation always on (tests, forward counts)."""
+        return cls({1: 1.0, 1 << 20: 1.0})
+
+    @classmethod
+    def linear(cls) -> CostCurve:
+        """A curve by which n ids cost n steps: speculation always off."""
+        return cls({1: 1.0, 2: 2.0})
+
+    def cost(self, n: int) -> float:
+        """Relative cost of a window of ``n >= 1`` ids."""
+        if n >= len(self._table):
+            self._extend(n)
+        return self._table[n]
+
+    def _extend(self, n: int) -> None:
+        sizes = sorted(self.points)
+        while len(self._table) <= n:
+            self._table.append(self._at(len(self._table), sizes))
+
+    def _at(self, n: int, sizes: Sequence[int]) -> float:
+        if n in self.points:
+            return self.points[n]
+        at = bisect_left(sizes, n)
+        if at == 0:
+            return self.points[sizes[0]]
+        if at == len(sizes):
+            first, last = sizes[0], sizes[-1]
+            per_id = (self.points[last] - self.points[first]) / max(last - first, 1)
+            # One point only: nothing known, so assume that ids cost what steps cost.
+            return self.points[last] + (n - last) * (per_id if len(sizes) > 1 else 1.0)
+        low, high = sizes[at - 1], sizes[at]
+        share = (n - low) / (high - low)
+        return self.points[low] + share * (self.points[high] - self.points[low])
+
+    def observe(self, n: int, ms: float) -> None:
+        """Refine with the wall time of one real window (``n >= 2``) or plain step (``n == 1``)."""
+        if n == 1:
+            self.step_ms = ms if not self.step_ms else self.step_ms + FOLLOW * (ms - self.step_ms)
+            return
+        if not self.step_ms:
+            return
+        known = self.cost(n)
+        # An outlier (another process, a page fault) may not move the curve far at once.
+        seen = min(ms / self.step_ms, 3 * known)
+        self.points[n] = known + FOLLOW * (seen - known)
+        self._table.clear()
+
+
+BUCKETS = (0, 1, 2, 3, 4, 6, 9, 13, 21, 33)
+PRIOR = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.86, 0.9, 0.94, 0.96)
+PRIOR_WEIGHT = 4.0
+DECAY = 0.96
+_BUCKET_OF = [max(i for i, low in enumerate(BUCKETS) if low <= s) for s in range(BUCKETS[-1] + 1)]
+
+
+def bucket_of(evidence: int) -> int:
+    """Statistics bucket of a position that ``evidence`` right tokens led up to."""
+    return _BUCKET_OF[evidence] if evidence < len(_BUCKET_OF) else len(BUCKETS) - 1
+
+
+@define
+class Survival:
+    """How likely the next proposed id is right, by how many right ones led up to it.
+
+    One object a producer.  Exponential decay per bucket; a prior speaks until there is
+    evidence.  Positions judged while the gate is closed count as well: a plain step
+    tells for free whether the proposal's first id was right.
+    """
+
+    trials: list[float] = field(factory=lambda: [PRIOR_WEIGHT] * len(BUCKETS))
+    hits: list[float] = field(factory=lambda: [PRIOR_WEIGHT * p for p in PRIOR])
+
+    def rate(self, evidence: int) -> float:
+        """Estimated probability that the id after ``evidence`` right ones is right."""
+        at = bucket_of(evidence)
+        return self.hits[at] / self.trials[at]
+
+    def learn(self, evidence: int, hit: bool) -> None:  # noqa: FBT001 - one bit of evidence
+        """One judged position."""
+        at = bucket_of(evidence)
+        self.trials[at] = self.trials[at] * DECAY + 1.0
+        self.hits[at] = self.hits[at] * DECAY + hit
+
+    def relax(self, amount: float) -> None:
+        """Drift towards the prior: what was not tried for long may have changed."""
+        for at, prior in enumerate(PRIOR):
+            self.trials[at] += amount
+            self.hits[at] += amount * prior
+
+
+@define
+class Plan:
+    """What one round should do: ``depth`` drafted ids, ``gain`` steps saved by it."""
+
+    depth: int
+    gain: float
+
+
+NOTHING = Plan(0, 0.0)
+
+
+class Gate:
+    """Chooses the depth of a round from the cost curve and a producer's statistics."""
+
+    def __init__(self, curve: CostCurve, *, enabled: bool = True) -> None:
+        """``enabled`` False: always as deep as offered."""
+        self.curve = curve
+        self.enabled = enabled
+
+    def plan(
+        self,
+        survival: Survival,
+        evidence: int,
+        limit: int,
+        known: int = 1,
+        draft_cost: float = 0.0,
+    ) -> Plan:
+        """Depth 0 to ``limit`` after ``known`` ids that enter anyway.
+
+        ``draft_cost``: cost of drafting one id, in plain steps.
+        """
+        if not self.enabled:
+            return Plan(limit, float(limit))
+        curve, expected, alive = self.curve, 1.0, 1.0
+        best, depth, gain = MARGIN, 0, 0.0
+        for d in range(1, limit + 1):
+            alive *= survival.rate(evidence + d - 1)
+            if alive < UNLIKELY:
+                break
+            expected += alive
+            cost = curve.cost(known + d) * (1.0 + curve.rewind * (1.0 - alive)) + d * draft_cost
+            cost -= curve.cost(known) - 1.0  # the known ids are paid for in any case
+            if expected > best * cost:
+                best, depth, gain = expected / cost, d, expected - cost
+        return Plan(depth, gain) if depth else NOTHING
+
+
+def points_from(times: Mapping[int, float]) -> dict[int, float]:
+    """Times in ms by window size to relative costs, never below that of one id."""
+    base = times[1]
+    return {n: max(ms / base, 1.0) for n, ms in times.items()}

@@ -1,0 +1,396 @@
+"""The decode loop: one loop for plain decoding, fills and drafts.
+
+Two states.  *Cold*: the step for token n + 1 is dispatched from the unread token n, then n
+is read while it runs, as mlx-lm does; sources are asked meanwhile and lose nothing.
+*Hot*: the pending token is known to the host and goes into a window together with what a
+source or drafter offers.  A cold loop turns hot when an offer promises enough to give up
+one overlap of host and device; a hot loop turns cold when nothing pays.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+from attrs import define, field
+
+from mlxfill.contracts import Policy
+from mlxfill.engine.gate import NOTHING, Gate, Plan
+from mlxfill.engine.results import SAMPLED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from mlxfill.engine.drafting import Drafting
+    from mlxfill.engine.forward import Forwarder, Judged
+    from mlxfill.engine.results import FinishReason
+    from mlxfill.engine.session import Offer, Session
+
+    Flight = tuple[mx.array, mx.array]
+
+CLEAR_EVERY = 256
+BUBBLE = 0.08
+"""First guess at the share of a step that is lost when the host waits before it dispatches."""
+FOLLOW = 0.1
+AWAY = 0.2
+"""A step during which the consumer was away for more than this share of it is not timed."""
+
+
+@define
+class Emitted:
+    """One token that entered the session.  ``logprobs``: ``[V]``, lazy."""
+
+    token: int
+    origin: str
+    logprobs: mx.array | None
+
+
+@define
+class Counters:
+    """What the loop counts."""
+
+    rounds: list[int] = field(factory=list)
+    drafted: int = 0
+    accepted: int = 0
+    windows: int = 0
+    fill_events: int = 0
+    injected: int = 0
+    wasted_samples: int = 0
+
+
+@define
+class Ending:
+    """How a request ended.  ``eos`` is the id that ended it, never emitted."""
+
+    reason: FinishReason
+    eos: int | None = None
+    logprobs: mx.array | None = None
+
+
+class DecodeLoop:
+    """Runs one request from its first sample on.
+
+    At every yield the caches hold ``forwarder.held`` tokens of ``session.tokens`` (and the
+    ``ending.eos`` after them where its step had already been dispatched).
+    """
+
+    def __init__(  # noqa: PLR0913 - all state of one request, made by the engine
+        self,
+        forwarder: Forwarder,
+        session: Session,
+        gate: Gate,
+        drafting: Drafting | None,
+        *,
+        want_logprobs: bool,
+        append_chunk: int,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        """``append_chunk``: most ids of an asserted span per forward, 0: all."""
+        self.forwarder, self.session, self.gate = forwarder, session, gate
+        self.drafting, self.cancelled = drafting, cancelled
+        self.counters = Counters()
+        self.ending: Ending | None = None
+        self._want_logprobs, self._append_chunk = want_logprobs, append_chunk
+        self._bubble = BUBBLE
+        self._uncleared = 0
+        self._burst_open = False
+
+    @property
+    def budget(self) -> int:
+        """Tokens that may still be emitted."""
+        return self.session.view.budget
+
+    def run(self, first: Flight) -> Iterator[Emitted]:
+        """From the first sample, still unread, to the end."""
+        yield from self._emit([int(first[0].item())], SAMPLED, [first[1]])
+        while self.ending is None:
+            yield from self._hot()
+
+    # --- hot: the newest token is read and not yet forwarded -----------------------------
+
+    def _hot(self) -> Iterator[Emitted]:
+        offer = self._ask()
+        if offer is not None and offer.policy is Policy.ASSERT:
+            yield from self._inject(offer, None)
+            return
+        depth = self._plan_offer(offer).depth if offer else 0
+        if offer and depth:
+            yield from self._verify(offer, depth)
+            return
+        depth = self._plan_drafter(self._room()).depth
+        drafts = self._draft(depth) if depth else ()
+        if len(drafts):
+            yield from self._draft_round(drafts, offer)
+            return
+        yield from self._cold(offer)
+
+    def _verify(self, offer: Offer, depth: int) -> Iterator[Emitted]:
+        """Window of the pending token and the first ``depth`` ids of a source's offer."""
+        started = time.perf_counter()
+        judged, values = self._judge(offer.ids[:depth])
+        self.gate.curve.observe(1 + depth, (time.perf_counter() - started) * 1e3)
+        accepted = judged.accepted
+        self.session.settle(accepted, min(accepted + 1, depth))
+        if self.drafting is not None:
+            self.drafting.note(self._kept_taps(1 + accepted))
+        yield from self._emit_judged(values, judged, offer.proposal.origin)
+        self._rest_drafter()
+
+    def _draft(self, depth: int) -> Sequence[int] | mx.array:
+        assert self.drafting is not None
+        tokens = self.session.tokens
+        self.drafting.catch_up(tokens, self.forwarder.held)
+        return self.drafting.draft(tokens[-1], depth, len(tokens))
+
+    def _draft_round(self, drafts: Sequence[int] | mx.array, offer: Offer | None) -> Iterator[Emitted]:
+        """Window of the pending token and what the drafter guesses."""
+        drafting = self.drafting
+        assert drafting is not None
+        judged, values = self._judge(drafts)
+        if offer is not None:
+            self._settle_first(offer, judged.sampled[0])
+        drafting.commit(len(values), judged.accepted, judged.sampled, self._kept_taps(1 + judged.accepted))
+        drafting.timed(self.gate, len(values))
+        yield from self._emit_judged(values, judged, drafting.origin)
+
+    def _judge(self, drafts: Sequence[int] | mx.array) -> tuple[Judged, list[int]]:
+        tokens = self.session.tokens
+        judged, values = self.forwarder.judge(tokens[-1:], drafts, len(tokens) - 1, tokens)
+        self.counters.windows += 1
+        self.counters.drafted += len(values)
+        self.counters.accepted += judged.accepted
+        return judged, values
+
+    # --- cold: a step is in flight ------------------------------------------------------
+
+    def _cold(self, offer: Offer | None) -> Iterator[Emitted]:
+        """Pipelined steps until an offer, a drafter or the end asks for the token in flight."""
+        flight = self._dispatch(mx.array(self.session.tokens[-1:]), unread=0)
+        hot = offer is not None and self._promising(offer)
+        clock = _StepClock()
+        while True:
+            clock.start()
+            more = not hot and self.budget > 1 and not self.cancelled()
+            ahead = self._dispatch(flight[0], unread=1) if more else None
+            clock.dispatched()
+            token = int(flight[0].item())
+            clock.read()
+            if offer is not None:
+                self._settle_first(offer, token)
+            yield from self._emit([token], SAMPLED, [flight[1]])
+            if ahead is None or self.ending is not None:
+                return
+            self._rest_drafter()
+            self._learn(clock)
+            offer = self._ask()
+            if offer is not None and offer.policy is Policy.ASSERT:
+                yield from self._inject(offer, ahead)
+                return
+            hot = self._wants_hot(offer)
+            clock.ready()
+            flight = ahead
+
+    def _dispatch(self, pending: mx.array, *, unread: int) -> Flight:
+        """Forward ``pending``; ``unread`` tokens of the session are not yet known to the host."""
+        tokens = self.session.tokens
+        out = self.forwarder.step(pending, tokens, len(tokens) + unread)
+        self._note_taps()
+        return out
+
+    def _wants_hot(self, offer: Offer | None) -> bool:
+        if offer is not None and self._promising(offer):
+            return True
+        return self.session.near() or self._plan_drafter(self._room() - 1).depth > 0
+
+    def _promising(self, offer: Offer) -> bool:
+        """Whether waiting for the sample in flight is worth the overlap that it costs."""
+        if not self.gate.enabled:
+            return True
+        survival, evidence = offer.seat.survival, offer.evidence
+        limit = min(len(offer.ids), self._room()) - 1
+        plan = self.gate.plan(survival, evidence + 1, limit)
+        return survival.rate(evidence) * plan.gain > self._bubble
+
+    def _settle_first(self, offer: Offer, token: int) -> None:
+        """A plain step tells for free whether the offer's first id was right."""
+        self.session.settle(int(offer.ids[0] == token), 1)
+
+    def _learn(self, clock: _StepClock) -> None:
+        if clock.step_s:
+            self.gate.curve.observe(1, clock.step_s * 1e3)
+            self._bubble += FOLLOW * (min(clock.dispatch_s / clock.step_s, 1.0) - self._bubble)
+
+    # --- asserted spans ---------------------------------------------------------------------
+
+    def _inject(self, offer: Offer, flight: Flight | None) -> Iterator[Emitted]:
+        """Append an asserted span unread; the target speaks again after its last id.
+
+        ``flight``: a sample dispatched for the span's first position; it is dropped.
+        Without one the pending token goes into the window first.
+        """
+        session, ids = self.session, offer.ids
+        known = list(ids) if flight else [*session.tokens[-1:], *ids]
+        session.settle(len(ids), len(ids))
+        self.counters.fill_events += 1
+        self.counters.injected += len(ids)
+        self.counters.wasted_samples += flight is not None
+        final = self.budget <= len(ids)
+        sampled, rows = self._append(known, final=final)
+        if flight:
+            rows.insert(0, flight[1])
+        last = None if final else rows.pop()
+        yield from self._emit(ids, offer.proposal.origin, rows if self._want_logprobs else ())
+        if self.ending is None:
+            yield from self._emit([sampled], SAMPLED, [last])
+
+    def _append(self, known: list[int], *, final: bool) -> tuple[int, list[mx.array | None]]:
+        """Forward ``known`` in chunks: the sample after it and the log-probability rows of each position.
+
+        Rows are only computed when asked for or seen by processors; ``final`` spans
+        need no sample (the answer is then 0).
+        """
+        forwarder = self.forwarder
+        each = self._want_logprobs or bool(forwarder.processors)
+        rows: list[mx.array | None] = []
+        sampled, done = 0, 0
+        full = [*self.session.tokens[: forwarder.held], *known]
+        while done < len(known):
+            part = known[done : done + self._chunk(len(known))]
+            done += len(part)
+            if each or (done == len(known) and not final):
+                judged, _ = forwarder.judge(part, (), forwarder.held, full, want_known=each)
+                rows += [*judged.known_logprobs, judged.logprobs[0]]
+                sampled = judged.sampled[0]
+            else:
+                forwarder.append(part)
+            self._note_taps()
+        return sampled, rows[:-1] if final and rows else rows
+
+    def _chunk(self, size: int) -> int:
+        limits = (self._append_chunk, self.forwarder.room(), size)
+        return min(n for n in limits if n)
+
+    # --- plans ---------------------------------------------------------------------------
+
+    def _ask(self) -> Offer | None:
+        offer = self.session.ask()
+        if offer is None:
+            self.session.drop_streaks()
+        return offer
+
+    def _room(self) -> int:
+        """Most ids that a window after the pending token may draft now."""
+        room, limit = self.budget - 1, self.forwarder.room()
+        return room if limit is None else min(room, limit - 1)
+
+    def _plan_offer(self, offer: Offer) -> Plan:
+        limit = min(len(offer.ids), self._room())
+        return self.gate.plan(offer.seat.survival, offer.evidence, limit) if limit > 0 else NOTHING
+
+    def _plan_drafter(self, room: int) -> Plan:
+        return NOTHING if self.drafting is None else self.drafting.plan(self.gate, room)
+
+    # --- the drafter's view of the rest ---------------------------------------------------
+
+    def _note_taps(self) -> None:
+        if self.drafting is not None:
+            self.drafting.note(self.forwarder.last_taps)
+
+    def _rest_drafter(self) -> None:
+        if self.drafting is not None:
+            self.drafting.rest(self.session.tokens, self.forwarder.held)
+
+    def _kept_taps(self, keep: int) -> mx.array | None:
+        taps = self.forwarder.last_taps
+        return None if taps is None else taps[:, :keep]
+
+    # --- emitting -------------------------------------------------------------------------
+
+    def _emit_judged(self, values: list[int], judged: Judged, origin: str) -> Iterator[Emitted]:
+        n, rows = judged.accepted, judged.logprobs
+        if n:
+            yield from self._emit(values[:n], origin, [rows[i] for i in range(n)], more=True)
+        if self.ending is None:
+            yield from self._emit(judged.sampled[n:], SAMPLED, [rows[n]])
+
+    def _emit(
+        self,
+        ids: Sequence[int],
+        origin: str,
+        rows: Sequence[mx.array | None],
+        *,
+        more: bool = False,
+    ) -> Iterator[Emitted]:
+        """Enter tokens into the session and yield them; decides about the end.
+
+        ``more``: the same forward emits further tokens.  Only a sampled token can be EOS.
+        """
+        if ids[-1] in self.session.rules.eos:
+            self.ending = Ending("stop", ids[-1], rows[-1])
+            return
+        self.session.add(ids)
+        self._count(len(ids), more=more)
+        if self.budget <= 0:
+            self.ending = Ending("length")
+        elif self.cancelled():
+            self.ending = Ending("cancelled")
+        for i, token in enumerate(ids):
+            yield Emitted(token, origin, rows[i] if i < len(rows) else None)
+
+    def _count(self, count: int, *, more: bool) -> None:
+        rounds = self.counters.rounds
+        if self._burst_open:
+            rounds[-1] += count
+        else:
+            rounds.append(count)
+        self._burst_open = more
+        self._uncleared += count
+        if self._uncleared >= CLEAR_EVERY:
+            self._uncleared = 0
+            mx.clear_cache()
+
+    def statistics(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The ``fill`` and ``spec`` counters."""
+        c, session = self.counters, self.session.counts
+        fill = {
+            "events": c.fill_events,
+            "injected": c.injected,
+            "wasted_samples": c.wasted_samples,
+            "branch_stops": session["branch_stops"],
+        }
+        spec = {
+            "offers": session["offers"],
+            "windows": c.windows,
+            "drafted": c.drafted,
+            "accepted": c.accepted,
+            "rejected": c.drafted - c.accepted,
+            "verify_unsupported": session["verify_unsupported"],
+        }
+        if self.drafting is not None:
+            spec.update(self.drafting.stats())
+        return fill, spec
+
+
+class _StepClock:
+    """Times pipelined steps from read to read; leaves out steps that the consumer held up."""
+
+    def __init__(self) -> None:
+        self.step_s = 0.0
+        self.dispatch_s = 0.0
+        self._started = self._last_read = self._last_ready = 0.0
+
+    def start(self) -> None:
+        self._started = time.perf_counter()
+
+    def dispatched(self) -> None:
+        self.dispatch_s = time.perf_counter() - self._started
+
+    def read(self) -> None:
+        now = time.perf_counter()
+        step, away = now - self._last_read, self._started - self._last_ready
+        self.step_s = step if self._last_read and away < AWAY * step else 0.0
+        self._last_read = now
+
+    def ready(self) -> None:
+        self._last_ready = time.perf_counter()

@@ -1,0 +1,124 @@
+"""The options of one request, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, fields, frozen
+
+from mlxfill.errors import InputError
+from mlxfill.sampling import Sampling, as_sampling
+
+if TYPE_CHECKING:
+    import threading
+
+    import mlx.core as mx
+
+    from mlxfill.engine.results import PromptCache
+
+    LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
+    Sampler = Callable[[mx.array], mx.array]
+
+
+def _at_least(low: int) -> Any:  # noqa: ANN401 - an attrs validator
+    def check(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+        if value is None:
+            return
+        if not isinstance(value, int) or isinstance(value, bool) or value < low:
+            message = f"{attribute.name} must be a whole number of at least {low}, not {value!r}"
+            raise InputError(message)
+
+    return check
+
+
+def _stops(value: str | Sequence[str] | None) -> tuple[str, ...]:
+    stops = (value,) if isinstance(value, str) else tuple(value or ())
+    for stop in stops:
+        if not isinstance(stop, str) or not stop:
+            message = f"stop must hold non-empty strings, not {stop!r}"
+            raise InputError(message)
+    return stops
+
+
+@frozen(kw_only=True)
+class Options:
+    """How one request is generated.  Names that mlx-lm has mean what they mean there.
+
+    ``max_tokens``: exact; -1 unbounded, 0 nothing.  ``cache``: a ``PromptCache`` or mlx-lm cache
+    list that holds a strict prefix of the prompt; stays as it is.  ``prompt_cache``: mlx-lm's
+    own semantics (the prompt continues it, it is updated in place).  ``snapshot_at`` and
+    ``on_prefill_done(cache)``: called once with a ``PromptCache`` of exactly that many prompt
+    tokens.  ``cancel``: an event; generation stops at the next boundary.
+    ``sources_policy`` "verify": asserts of this request are verified instead.
+    """
+
+    max_tokens: int = field(default=512, validator=_at_least(-1))
+    sampling: Sampling = field(factory=Sampling, converter=as_sampling)
+    stop: tuple[str, ...] = field(default=(), converter=_stops)
+    logprobs: bool = False
+    top_logprobs: int = field(default=0, validator=_at_least(0))
+    prefill_step_size: int = field(default=2048, validator=_at_least(1))
+    max_kv_size: int | None = field(default=None, validator=_at_least(1))
+    kv_bits: int | None = None
+    kv_group_size: int = field(default=64, validator=_at_least(1))
+    quantized_kv_start: int = field(default=5000, validator=_at_least(0))
+    append_chunk: int = field(default=0, validator=_at_least(0))
+    max_span: int = field(default=64, validator=_at_least(2))
+    num_draft_tokens: int | None = field(default=None, validator=_at_least(0))
+    cache: PromptCache | list[Any] | None = None
+    prompt_cache: list[Any] | None = None
+    session: str | None = None
+    snapshot_at: int | None = field(default=None, validator=_at_least(1))
+    on_prefill_done: Callable[[PromptCache], None] | None = None
+    on_prefill_progress: Callable[[int, int], None] | None = None
+    cancel: threading.Event | None = None
+    eos_token_ids: Sequence[int] | None = None
+    input_embeddings: mx.array | None = None
+    sampler: Sampler | None = None
+    logits_processors: Sequence[LogitsProcessor] = field(default=(), converter=lambda v: v or ())
+    sources_policy: str = "trust"
+    keep_cache: bool = False
+    delimiters: Sequence[int] = ()
+    template_options: Mapping[str, Any] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        """Check what one field alone cannot tell."""
+        if self.kv_bits not in (None, 2, 3, 4, 6, 8):
+            message = f"kv_bits must be 2, 3, 4, 6 or 8, not {self.kv_bits!r}"
+            raise InputError(message)
+        if self.sources_policy not in ("trust", "verify"):
+            message = f"sources_policy must be 'trust' or 'verify', not {self.sources_policy!r}"
+            raise InputError(message)
+        if self.cache is not None and self.prompt_cache is not None:
+            message = "give either cache (stays yours) or prompt_cache (updated in place), not both"
+            raise InputError(message)
+
+
+OPTION_NAMES = frozenset(f.name for f in fields(Options))
+
+
+def make_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
+    """``Options`` from config defaults and keyword arguments; ``InputError`` for unknown ones.
+
+    Sampling fields (``temperature=0.7``) may be given beside the options.
+    """
+    sampling_names = {f.name for f in fields(Sampling)}
+    unknown = [n for n in given if n not in OPTION_NAMES and n not in sampling_names]
+    if unknown:
+        from difflib import get_close_matches
+
+        near = get_close_matches(unknown[0], [*OPTION_NAMES, *sampling_names], 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        message = f"unknown option {unknown[0]!r}{hint}"
+        raise InputError(message)
+    loose = {n: v for n, v in given.items() if n in sampling_names}
+    if loose and given.get("sampling") is not None:
+        message = f"give {sorted(loose)[0]} inside sampling or beside it, not both"
+        raise InputError(message)
+    merged = {n: v for n, v in defaults.items() if n in OPTION_NAMES}
+    merged.update({n: v for n, v in given.items() if n in OPTION_NAMES})
+    if given.get("sampling") is None:
+        base = {n: v for n, v in defaults.items() if n in sampling_names}
+        merged["sampling"] = Sampling(**{**base, **loose})
+    return Options(**merged)

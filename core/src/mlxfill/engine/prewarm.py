@@ -1,0 +1,74 @@
+"""Starting a request from caches that already hold the beginning of its prompt."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from mlxfill.engine.results import PromptCache
+from mlxfill.errors import CacheMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlxfill.model.target import Target
+
+
+def own_caches(
+    target: Target, given: PromptCache | list[Any] | None, ids: Sequence[int], max_kv_size: int | None
+) -> tuple[list[Any], int]:
+    """Caches for one request and how many prompt tokens they hold; ``given`` stays the caller's.
+
+    A cache of the whole prompt gives one token back, since the model must see a last
+    one; where its kind cannot, the prompt is processed anew.
+
+    :raises CacheMismatchError: it holds other tokens, more of them, or an unknown number.
+    """
+    if given is None:
+        return target.new_cache(max_kv_size), 0
+    caches = given.caches if isinstance(given, PromptCache) else list(given)
+    _check_kind(target, caches)
+    if isinstance(given, PromptCache):
+        held = len(given.tokens)
+        _check_tokens(given.tokens, ids)
+    else:
+        held = held_tokens(caches)
+    if held > len(ids):
+        message = f"the cache holds {held} tokens, the prompt has {len(ids)}: it must be a prefix"
+        raise CacheMismatchError(message)
+    caches = copy.deepcopy(caches)
+    if held < len(ids):
+        return caches, held
+    from mlx_lm.models.cache import can_trim_prompt_cache, trim_prompt_cache
+
+    if can_trim_prompt_cache(caches) and trim_prompt_cache(caches, 1) == 1:
+        return caches, held - 1
+    return target.new_cache(max_kv_size), 0
+
+
+def held_tokens(caches: Sequence[Any]) -> int:
+    """Tokens in an mlx-lm prompt cache, where one of its entries counts them."""
+    for entry in caches:
+        for part in getattr(entry, "caches", (entry,)):
+            offset = getattr(part, "offset", None)
+            if isinstance(offset, int):
+                return offset
+    message = (
+        "this cache does not tell how many tokens it holds (recurrent states only): "
+        "give mlxfill.PromptCache(tokens, caches)"
+    )
+    raise CacheMismatchError(message)
+
+
+def _check_kind(target: Target, caches: Sequence[Any]) -> None:
+    fresh = target.new_cache()
+    if len(fresh) != len(caches):
+        message = f"the cache has {len(caches)} entries, this model needs {len(fresh)}"
+        raise CacheMismatchError(message)
+
+
+def _check_tokens(held: Sequence[int], ids: Sequence[int]) -> None:
+    at = next((i for i, (a, b) in enumerate(zip(held, ids, strict=False)) if a != b), None)
+    if at is not None:
+        message = f"the cache holds other tokens than the prompt from position {at} on"
+        raise CacheMismatchError(message)

@@ -1,0 +1,97 @@
+"""From what the caller gave to prompt ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from mlxfill.errors import InputError, TemplateError
+
+
+@frozen
+class Prompt:
+    """Prompt ids, their text where known, and the messages that they were made from."""
+
+    ids: tuple[int, ...]
+    text: str
+    messages: tuple[Mapping[str, Any], ...] | None = None
+
+
+def make_prompt(
+    tokenizer: Any,  # noqa: ANN401
+    given: Any,  # noqa: ANN401
+    tools: Sequence[Mapping[str, Any]] | None,
+    options: Mapping[str, Any],
+) -> Prompt:
+    """A string or ids as they are, chat messages through the template.
+
+    :raises InputError: nothing usable was given.
+    :raises TemplateError: the template is missing or refuses the messages.
+    """
+    if isinstance(given, str):
+        return Prompt(tuple(encode(tokenizer, given)), given)
+    if hasattr(given, "tolist"):
+        given = given.tolist()
+    if isinstance(given, Mapping):
+        given = [given]
+    if not isinstance(given, Sequence):
+        message = f"a prompt is a string, ids or messages, not {type(given).__name__}"
+        raise InputError(message)
+    items = list(given)
+    if items and all(isinstance(i, Mapping) for i in items):
+        text = render(tokenizer, items, tools, options)
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        return Prompt(tuple(ids), text, tuple(items))
+    wrong = next((i for i in items if not isinstance(i, int) or isinstance(i, bool)), None)
+    if wrong is not None:
+        message = f"a prompt list holds token ids or messages, not {wrong!r}"
+        raise InputError(message)
+    return Prompt(tuple(items), "")
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:  # noqa: ANN401
+    """Ids of a raw prompt, with the tokenizer's BOS unless the text begins with it (mlx-lm's rule)."""
+    bos = tokenizer.bos_token
+    return list(tokenizer.encode(text, add_special_tokens=bos is None or not text.startswith(bos)))
+
+
+def render(
+    tokenizer: Any,  # noqa: ANN401
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None,
+    options: Mapping[str, Any],
+) -> str:
+    """Text of chat messages by the model's own template, ready for the reply.
+
+    transformers renders it in jinja2's immutable sandbox: a template sees the messages
+    and nothing of this process.
+    """
+    if not tokenizer.has_chat_template:
+        message = "this model has no chat template: give a plain prompt (--raw) instead of messages"
+        raise TemplateError(message)
+    settings = {"add_generation_prompt": True, **options}
+    try:
+        text = tokenizer.apply_chat_template(
+            list(messages), tools=list(tools) if tools else None, tokenize=False, **settings
+        )
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        message = f"the chat template refused the messages: {reason}"
+        raise TemplateError(message) from error
+    return str(text)
+
+
+def check_prompt(ids: Sequence[int], vocab_size: int, context: int | None) -> None:
+    """Raise ``InputError`` for an empty prompt, ids beyond the vocabulary or too many of them."""
+    if not ids:
+        message = "the prompt is empty: at least one token is needed"
+        raise InputError(message)
+    low, high = min(ids), max(ids)
+    if low < 0 or high >= vocab_size:
+        message = f"prompt id {low if low < 0 else high} is outside the vocabulary 0 to {vocab_size - 1}"
+        raise InputError(message)
+    if context is not None and len(ids) > context:
+        message = f"the prompt has {len(ids)} tokens; the model's context is {context}"
+        raise InputError(message)

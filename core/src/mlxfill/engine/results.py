@@ -1,0 +1,128 @@
+"""What a caller gets back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from attrs import asdict, define, field, frozen
+
+from mlxfill.contracts import Fault  # noqa: TC001 - attrs resolves it
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import mlx.core as mx
+
+SAMPLED = "sampled"
+"""Origin of tokens that the target alone chose."""
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@define
+class Stats:
+    """Counters and times of one request.  Times in ms, rates in tokens per second.
+
+    ``target_forwards`` counts the forwards of the target after the prompt;
+    ``tokens_per_forward`` is generated tokens by those forwards; ``fill`` and ``spec`` hold the
+    counters of asserted and of drafted spans; ``cache_tokens`` is the exact id sequence
+    that the caches hold; ``rounds`` lists tokens emitted by each forward.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    target_forwards: int = 0
+    prefill_ms: float = 0.0
+    decode_ms: float = 0.0
+    seed: int = 0
+    fill: dict[str, Any] = field(factory=dict)
+    spec: dict[str, Any] = field(factory=dict)
+    rounds: list[int] = field(factory=list)
+    cache_tokens: tuple[int, ...] = ()
+
+    @property
+    def tokens_per_forward(self) -> float:
+        """Generated tokens by forwards of the target after the prompt."""
+        return self.generated_tokens / max(self.target_forwards, 1)
+
+    @property
+    def prefill_tps(self) -> float:
+        """Prompt tokens processed per second."""
+        done = self.prompt_tokens - self.cached_tokens
+        return done / (self.prefill_ms / 1e3) if self.prefill_ms else 0.0
+
+    @property
+    def decode_tps(self) -> float:
+        """Tokens per second after the first one."""
+        later = max(self.generated_tokens - 1, 0)
+        return later / (self.decode_ms / 1e3) if self.decode_ms else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, JSON-ready; without the per-token lists."""
+        data = asdict(self)
+        del data["rounds"], data["cache_tokens"]
+        rates = {n: getattr(self, n) for n in ("tokens_per_forward", "prefill_tps", "decode_tps")}
+        return {k: round(v, 3) if isinstance(v, float) else v for k, v in {**data, **rates}.items()}
+
+
+@define
+class Piece:
+    """One token as it streams.
+
+    ``text`` is what became readable with this token (may be empty: an unfinished
+    character, or the possible start of a stop string).  ``logprobs``: ``[V]`` fp array when
+    asked for; ``top_logprobs``: (id, log-probability) pairs, best first.
+    The last piece carries ``finish_reason``; its ``token`` is None when it adds none.
+    """
+
+    text: str
+    token: int | None
+    origin: str = SAMPLED
+    logprobs: mx.array | None = None
+    top_logprobs: list[tuple[int, float]] | None = None
+    finish_reason: FinishReason | None = None
+
+
+@define
+class Result:
+    """A finished request.  ``origins`` has one word a token."""
+
+    text: str
+    tokens: list[int]
+    origins: list[str]
+    finish_reason: FinishReason
+    stats: Stats
+    faults: list[Fault] = field(factory=list)
+    tool_calls: list[Mapping[str, Any]] = field(factory=list)
+    logprobs: list[float] | None = None
+    top_logprobs: list[list[tuple[int, float]]] | None = None
+    cache: PromptCache | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready, as ``mlxfill generate --json`` prints it."""
+        data: dict[str, Any] = {
+            "text": self.text,
+            "tokens": self.tokens,
+            "origins": self.origins,
+            "finish_reason": self.finish_reason,
+            "tool_calls": [dict(c) for c in self.tool_calls],
+            "faults": [asdict(f) for f in self.faults],
+            "stats": self.stats.as_dict(),
+        }
+        if self.logprobs is not None:
+            data["logprobs"] = self.logprobs
+        if self.top_logprobs is not None:
+            data["top_logprobs"] = self.top_logprobs
+        return data
+
+
+@frozen
+class PromptCache:
+    """Prompt caches and exactly the ids that they hold.
+
+    ``caches`` is an mlx-lm prompt cache.  Handing it to a request leaves it as it is.
+    """
+
+    tokens: tuple[int, ...] = field(converter=tuple)
+    caches: list[Any]

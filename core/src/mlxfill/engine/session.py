@@ -1,0 +1,255 @@
+"""The sources of one request: asking them, clamping what they offer, telling them the outcome."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from mlxfill.contracts import Fault, Policy, Proposal
+from mlxfill.engine.gate import Survival
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mlxfill.contracts import ProposalSource
+
+PROPOSE_BUDGET_S = 0.05
+"""A source that takes longer than this for one proposal, twice, is quarantined."""
+
+
+class SessionView:
+    """The session as sources see it (``TokenView``)."""
+
+    __slots__ = ("_tokens", "budget")
+
+    def __init__(self, tokens: list[int], budget: int) -> None:
+        """``tokens`` is the live list of the session."""
+        self._tokens = tokens
+        self.budget = budget
+
+    @property
+    def length(self) -> int:
+        """Tokens in the session."""
+        return len(self._tokens)
+
+    def tail(self, n: int) -> Sequence[int]:
+        """The last ``n`` ids: a copy."""
+        return self._tokens[-n:] if n > 0 else []
+
+
+@define
+class Seat:
+    """One source at the table."""
+
+    plugin: str
+    source: ProposalSource
+    trusted: bool
+    survival: Survival = field(factory=Survival)
+    streak: int = 0
+    slow: int = 0
+    near: Callable[[], bool] | None = None
+
+
+@define
+class Offer:
+    """A clamped proposal, waiting for its outcome."""
+
+    seat: Seat
+    proposal: Proposal
+    ids: tuple[int, ...]
+    policy: Policy
+
+    @property
+    def evidence(self) -> int:
+        """Right ids that led up to this offer: the source's own count or our record of it."""
+        return max(self.proposal.evidence, self.seat.streak)
+
+
+@define(kw_only=True)
+class Rules:
+    """What clamps need to know of a request."""
+
+    vocab_size: int
+    eos: frozenset[int]
+    delimiters: frozenset[int]
+    max_span: int
+    verify_supported: bool
+    verify_only: bool = False
+
+
+class Session:
+    """Tokens of one request and the sources that watch them."""
+
+    def __init__(
+        self,
+        tokens: list[int],
+        budget: int,
+        rules: Rules,
+        seats: Iterable[Seat],
+        on_fault: Callable[[Fault], None],
+    ) -> None:
+        """``tokens`` are the prompt's; the session appends to that list."""
+        self.tokens = tokens
+        self.rules = rules
+        self.seats = [s for s in seats if self._sane(s, on_fault)]
+        self.view = SessionView(tokens, budget)
+        self.counts: dict[str, int] = {"offers": 0, "verify_unsupported": 0, "branch_stops": 0}
+        self.on_proposal: Callable[[Offer, int], None] | None = None
+        self._on_fault = on_fault
+        self._open: Offer | None = None
+
+    @staticmethod
+    def _sane(seat: Seat, on_fault: Callable[[Fault], None]) -> bool:
+        missing = [n for n in ("propose", "observe", "resolved") if not callable(getattr(seat.source, n, None))]
+        if missing:
+            on_fault(Fault(seat.plugin, "proposal_sources", f"its source has no {missing[0]}()"))
+            return False
+        near = getattr(seat.source, "near", None)
+        seat.near = near if callable(near) else None
+        return True
+
+    # --- tokens -----------------------------------------------------------------
+
+    def add(self, ids: Sequence[int]) -> None:
+        """Tokens entered: the view moves, the sources are told."""
+        self.tokens.extend(ids)
+        self.view.budget -= len(ids)
+        for seat in list(self.seats):
+            try:
+                seat.source.observe(ids)
+            except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+                self._quarantine(seat, "observe", error)
+
+    # --- offers -----------------------------------------------------------------
+
+    def ask(self) -> Offer | None:
+        """The first offer in priority order; the previous one must be settled."""
+        for seat in list(self.seats):
+            proposal = self._propose(seat)
+            if proposal is None:
+                continue
+            self.counts["offers"] += 1
+            offer = self._clamp(seat, proposal)
+            if offer is not None:
+                self._open = offer
+                return offer
+            self._tell(seat, proposal, 0)
+        return None
+
+    def near(self) -> bool:
+        """Whether some source expects to offer after the next token."""
+        for seat in list(self.seats):
+            if seat.near is not None:
+                try:
+                    if seat.near():
+                        return True
+                except Exception as error:  # noqa: BLE001
+                    self._quarantine(seat, "near", error)
+        return False
+
+    def settle(self, accepted: int, judged: int) -> None:
+        """The outcome of the open offer: ``accepted`` ids entered, ``judged`` were decided.
+
+        ``judged`` is ``accepted`` or one more (the first wrong one).
+        """
+        offer, self._open = self._open, None
+        if offer is None:
+            return
+        seat = offer.seat
+        if offer.policy is Policy.VERIFY:
+            start = offer.evidence
+            for i in range(judged):
+                seat.survival.learn(start + i, i < accepted)
+            if judged > accepted:
+                seat.streak = 0
+            else:
+                seat.streak = start + accepted
+        if self.on_proposal is not None:
+            self.on_proposal(offer, accepted)
+        self._tell(seat, offer.proposal, accepted)
+
+    def drop_streaks(self) -> None:
+        """Nobody offered: what comes next has no record."""
+        for seat in self.seats:
+            seat.streak = 0
+
+    # --- inside -------------------------------------------------------------------
+
+    def _propose(self, seat: Seat) -> Proposal | None:
+        started = time.perf_counter()
+        try:
+            proposal = seat.source.propose(self.view)
+            if proposal is not None:
+                self._check(proposal)
+        except Exception as error:  # noqa: BLE001
+            self._quarantine(seat, "propose", error)
+            return None
+        if time.perf_counter() - started > PROPOSE_BUDGET_S:
+            seat.slow += 1
+            if seat.slow > 1:
+                took = time.perf_counter() - started
+                self._quarantine(seat, "propose", TimeoutError(f"took {took:.2f} s"))
+                return None
+        return proposal
+
+    def _check(self, proposal: Any) -> None:  # noqa: ANN401
+        """Raise for anything that is no proposal of legal ids."""
+        if type(proposal) is not Proposal:
+            message = f"answered {type(proposal).__name__}, not a Proposal"
+            raise TypeError(message)
+        ids = proposal.ids
+        if type(ids) is not tuple:
+            message = f"ids must be a tuple, not {type(ids).__name__}"
+            raise TypeError(message)
+        if not ids:
+            return
+        if set(map(type, ids)) != {int}:
+            message = "ids must be plain ints"
+            raise TypeError(message)
+        low, high = min(ids), max(ids)
+        if low < 0 or high >= self.rules.vocab_size:
+            wrong = low if low < 0 else high
+            message = f"id {wrong} is outside the vocabulary of {self.rules.vocab_size}"
+            raise ValueError(message)
+        if type(proposal.policy) is not Policy or type(proposal.evidence) is not int:
+            message = "policy must be a Policy and evidence an int"
+            raise TypeError(message)
+
+    def _clamp(self, seat: Seat, proposal: Proposal) -> Offer | None:
+        """DESIGN's clamps in their order: EOS, delimiter, span and budget, at least two."""
+        rules, ids = self.rules, proposal.ids
+        policy = proposal.policy
+        if policy is Policy.ASSERT and (not seat.trusted or rules.verify_only):
+            policy = Policy.VERIFY
+        if not rules.eos.isdisjoint(ids):
+            ids = ids[: next(i for i, t in enumerate(ids) if t in rules.eos)]
+        if proposal.delimiter_bound and rules.delimiters:
+            cut = next((i for i, t in enumerate(ids) if t in rules.delimiters), None)
+            ids = ids if cut is None else ids[: cut + 1]
+        ids = ids[: min(rules.max_span, self.view.budget)]
+        if len(ids) < 2:  # noqa: PLR2004
+            return None
+        if proposal.delimiter_bound and policy is Policy.ASSERT and len(ids) < len(proposal.ids):
+            policy = Policy.ASSERT if ids[-1] in rules.delimiters else Policy.VERIFY
+        if policy is Policy.VERIFY and not rules.verify_supported:
+            self.counts["verify_unsupported"] += 1
+            return None
+        if proposal.branch_stop:
+            self.counts["branch_stops"] += 1
+        return Offer(seat, proposal, ids, policy)
+
+    def _tell(self, seat: Seat, proposal: Proposal, accepted: int) -> None:
+        try:
+            seat.source.resolved(proposal, accepted)
+        except Exception as error:  # noqa: BLE001
+            self._quarantine(seat, "resolved", error)
+
+    def _quarantine(self, seat: Seat, where: str, error: BaseException) -> None:
+        """Remove a source for the rest of the request."""
+        if seat in self.seats:
+            self.seats.remove(seat)
+        text = " ".join(str(error).split())
+        detail = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        self._on_fault(Fault(seat.plugin, where, detail))

@@ -1,0 +1,56 @@
+"""From tokens to text: streaming detokenization and stop strings.
+
+A stop string fires at the token that completes it, also in the middle of a burst; text that
+may be the beginning of one is held back until that is decided.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class TextStream:
+    """The readable side of one request."""
+
+    def __init__(self, tokenizer: Any, stops: Sequence[str] = ()) -> None:  # noqa: ANN401
+        """``tokenizer`` is mlx-lm's wrapper."""
+        self._detokenizer = tokenizer.detokenizer
+        self._stops = tuple(stops)
+        self._held = ""
+        self.stopped = False
+
+    def add(self, token: int) -> str:
+        """Text that is safe to show after ``token``; sets ``stopped`` when a stop string is complete."""
+        self._detokenizer.add_token(token)
+        text = self._detokenizer.last_segment
+        return self._release(text) if self._stops else text
+
+    def finish(self) -> str:
+        """What is left at the end."""
+        if self.stopped:
+            return ""
+        self._detokenizer.finalize()
+        text = self._detokenizer.last_segment
+        if not self._stops:
+            return text
+        text = self._release(text)
+        held, self._held = self._held, ""
+        return text if self.stopped else text + held
+
+    def _release(self, text: str) -> str:
+        self._held += text
+        found = [at for at in (self._held.find(s) for s in self._stops) if at >= 0]
+        if found:
+            self.stopped = True
+            return self._held[: min(found)]
+        keep = max(_overlap(self._held, s) for s in self._stops)
+        safe, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        return safe
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of ``text`` that begins ``stop``."""
+    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

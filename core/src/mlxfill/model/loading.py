@@ -1,0 +1,148 @@
+"""Loading a model by name or path, with errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlxfill.errors import BackendMissingError, ModelError, ModelNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EMBEDDED = ("tiny", "tiny-draft", "tiny-mtp")
+INDEX = "model.safetensors.index.json"
+
+
+def require_backend() -> None:
+    """Raise ``BackendMissingError`` when mlx cannot compute on this machine."""
+    try:
+        import mlx.core as mx
+
+        mx.eval(mx.zeros(1))
+    except ImportError as error:
+        extra = "cpu" if sys.platform.startswith("linux") else "cuda13"
+        message = (
+            f"mlx has no backend here ({error}); install one: pip install 'mlxfill[{extra}]'"
+            " (or mlxfill[cuda12], mlxfill[cuda13] for NVIDIA GPUs)"
+        )
+        raise BackendMissingError(message) from error
+
+
+def find_model(name: str, resolve: Callable[[str], Path | None]) -> Path:
+    """The local folder of a model.  ``resolve`` asks the plugins; a hub id is fetched by mlx-lm.
+
+    :raises ModelNotFoundError: there is none; names what was looked for.
+    """
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    resolved = resolve(name)
+    if resolved is not None:
+        return resolved
+    if name in EMBEDDED:
+        message = f"model {name!r} comes with a plugin: pip install mlxfill-model-tiny"
+        raise ModelNotFoundError(message)
+    if path.exists():
+        message = f"{name} is a file; a model is a folder with config.json and *.safetensors"
+        raise ModelNotFoundError(message)
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        message = f"no model folder {name!r}"
+        raise ModelNotFoundError(message)
+    return _fetch(name)
+
+
+def _fetch(repo: str) -> Path:
+    from mlx_lm.utils import hf_repo_to_path
+
+    try:
+        return Path(hf_repo_to_path(repo))
+    except Exception:  # noqa: BLE001 - not in the local hub cache: try the hub itself
+        pass
+    try:
+        from mlx_lm.utils import _download
+
+        return Path(_download(repo))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        message = f"no folder {repo!r}, and the model hub did not give it: {reason}"
+        raise ModelNotFoundError(message) from error
+
+
+def load_model(path: Path, adapter_path: str | None = None) -> tuple[Any, Any, dict[str, Any]]:
+    """Model, mlx-lm's tokenizer wrapper and config of a folder, by mlx-lm's own loader.
+
+    :param adapter_path: folder of a LoRA adapter, as mlx-lm trains them.
+    :raises ModelError: a file is missing or broken, or a tensor does not fit; names it.
+    """
+    require_backend()
+    check_files(path)
+    if adapter_path is not None and not (Path(adapter_path) / "adapter_config.json").is_file():
+        message = f"adapter {adapter_path}: no adapter_config.json there"
+        raise ModelNotFoundError(message)
+    from mlx_lm import load
+
+    try:
+        model, tokenizer, config = load(str(path), adapter_path=adapter_path, return_config=True)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:400] or type(error).__name__
+        message = f"{path} cannot be loaded: {reason}"
+        raise ModelError(message) from error
+    return model, tokenizer, dict(config)
+
+
+def check_files(path: Path) -> None:
+    """Raise for what mlx-lm would only trip over: config, index, shards, tokenizer."""
+    config = path / "config.json"
+    if not config.is_file():
+        message = f"{path} has no config.json: is it a model folder?"
+        raise ModelNotFoundError(message)
+    parsed = _json(config)
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("model_type"), str):
+        message = f"{config} names no model_type"
+        raise ModelError(message)
+    index = path / INDEX
+    if index.is_file():
+        shards = set(_json(index).get("weight_map", {}).values())
+        missing = sorted(s for s in shards if not (path / s).is_file())
+        if missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            message = f"{path} lacks the shard {missing[0]}{more} that {INDEX} lists"
+            raise ModelNotFoundError(message)
+    weights = sorted(path.glob("model*.safetensors"))
+    if not weights:
+        message = f"{path} has no model*.safetensors"
+        raise ModelNotFoundError(message)
+    for file in weights:
+        _check_header(file)
+
+
+def _json(path: Path) -> Any:  # noqa: ANN401
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        message = f"{path} cannot be read as JSON: {' '.join(str(error).split())}"
+        raise ModelError(message) from error
+
+
+def _check_header(file: Path) -> None:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="numpy"):
+            pass
+    except (SafetensorError, OSError) as error:
+        message = f"{file} is no whole safetensors file: {' '.join(str(error).split())}"
+        raise ModelError(message) from error
+
+
+def context_limit(config: dict[str, Any]) -> int | None:
+    """Longest sequence that the model was made for, in tokens, if its config says so."""
+    for part in (config, config.get("text_config")):
+        for key in ("max_position_embeddings", "n_positions", "model_max_length"):
+            value = part.get(key) if isinstance(part, dict) else None
+            if isinstance(value, int) and value > 0:
+                return value
+    return None
