@@ -1,0 +1,125 @@
+"""mlxfill makes a language model on MLX answer sooner without changing what it says.
+
+::
+
+    import mlxfill
+
+    with mlxfill.load("tiny") as engine:
+        print(engine.generate("Which files changed?").text)
+
+The names below are all there is for programs and plugins.  Each is imported when it is first
+used: ``import mlxfill`` itself needs neither mlx nor transformers.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlxfill.config import Config, load_config
+    from mlxfill.contracts import (
+        MLXFILL_API,
+        CacheRewinder,
+        DraftCheckpoint,
+        DraftKind,
+        DraftProvider,
+        DraftRows,
+        DraftSampling,
+        Event,
+        Fault,
+        GenerationMethod,
+        LayerReplay,
+        Limits,
+        Policy,
+        Proposal,
+        ProposalSource,
+        Request,
+        TargetView,
+        TokenView,
+    )
+    from mlxfill.engine import Engine, Piece, PromptCache, Result, load
+    from mlxfill.engine.compat import stream_generate
+    from mlxfill.errors import (
+        BackendMissingError,
+        CacheMismatchError,
+        ConfigError,
+        DrafterError,
+        InputError,
+        MlxfillError,
+        ModelError,
+        ModelNotFoundError,
+        PluginError,
+        TemplateError,
+    )
+    from mlxfill.hookspecs import hookimpl
+    from mlxfill.sampling import Sampling
+
+__all__ = [
+    "MLXFILL_API",
+    "BackendMissingError",
+    "CacheMismatchError",
+    "CacheRewinder",
+    "Config",
+    "ConfigError",
+    "DraftCheckpoint",
+    "DraftKind",
+    "DraftProvider",
+    "DraftRows",
+    "DraftSampling",
+    "DrafterError",
+    "Engine",
+    "Event",
+    "Fault",
+    "GenerationMethod",
+    "InputError",
+    "LayerReplay",
+    "Limits",
+    "MlxfillError",
+    "ModelError",
+    "ModelNotFoundError",
+    "Piece",
+    "PluginError",
+    "Policy",
+    "PromptCache",
+    "Proposal",
+    "ProposalSource",
+    "Request",
+    "Result",
+    "Sampling",
+    "TargetView",
+    "TemplateError",
+    "TokenView",
+    "hookimpl",
+    "load",
+    "load_config",
+    "stream_generate",
+]
+
+_HOMES = {
+    "Config": "mlxfill.config",
+    "Engine": "mlxfill.engine",
+    "Piece": "mlxfill.engine",
+    "PromptCache": "mlxfill.engine",
+    "Result": "mlxfill.engine",
+    "Sampling": "mlxfill.sampling",
+    "hookimpl": "mlxfill.hookspecs",
+    "load": "mlxfill.engine",
+    "load_config": "mlxfill.config",
+    "stream_generate": "mlxfill.engine.compat",
+}
+"""Where the names are that are neither errors nor contracts."""
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on first use (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    others = "mlxfill.errors" if name.endswith("Error") else "mlxfill.contracts"
+    value: object = getattr(import_module(_HOMES.get(name, others)), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,7 @@
+"""``python -m mlxfill``."""
+
+import sys
+
+from mlxfill.cli import main
+
+sys.exit(main())

@@ -1,0 +1,46 @@
+"""The application: options that hold for every command, and the commands of the core."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mlxfill.cli import config, plugins
+
+
+def build() -> typer.Typer:
+    """The application with the core's commands; plugins may add theirs to it."""
+    app = typer.Typer(
+        name="mlxfill",
+        add_completion=False,
+        rich_markup_mode=None,  # plain help: rich would take a third of the time that it may take
+    )
+    app.callback()(_options)
+    app.add_typer(plugins.app, name="plugins")
+    app.add_typer(config.app, name="config")
+    return app
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"mlxfill {version('mlxfill')}")
+        raise typer.Exit
+
+
+def _options(
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Read this config file and no other.")
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Makes a language model on MLX answer sooner without changing what it says."""
+    # `take_options` has taken --config and --debug by now, from wherever they stood; they are
+    # declared for the help page.

@@ -1,0 +1,37 @@
+"""``mlxfill config show`` and ``mlxfill config check``."""
+
+from __future__ import annotations
+
+import typer
+
+from mlxfill.cli.invocation import invocation
+
+app = typer.Typer(help="Show and check the config.")
+
+
+@app.command()
+def show(ctx: typer.Context) -> None:
+    """Print every value with the place it came from."""
+    from mlxfill.config.show import entries
+    from mlxfill.plugins import PluginManager
+
+    config = invocation(ctx).config()
+    manager = PluginManager.load(config)
+    shown = list(entries(config, {name: manager.settings(name) for name in manager.names}))
+    left = max(len(f"{entry.key} = {entry.value}") for entry in shown)
+    for entry in shown:
+        typer.echo(f"{f'{entry.key} = {entry.value}':{left}}  # {entry.source}")
+
+
+@app.command()
+def check(ctx: typer.Context) -> None:
+    """Check the config and the plugins that it names; exit code 2 when something is wrong."""
+    from mlxfill.plugins import PluginManager
+
+    config = invocation(ctx).config()
+    manager = PluginManager.load(config)
+    for fault in manager.faults:
+        typer.echo(f"skipped: {fault.message}", err=True)
+    typer.echo(
+        f"{config.file or 'no config file'}: ok, plugins on: {', '.join(manager.names) or 'none'}"
+    )

@@ -1,0 +1,54 @@
+"""The options that hold for every command, as each command finds them: ``invocation(ctx)``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attrs import define
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import typer
+
+    from mlxfill.config import Config
+
+
+@define
+class Invocation:
+    """``--config FILE`` (None: the usual places) and ``--debug``."""
+
+    config_file: Path | None = None
+    debug: bool = False
+
+    def config(self) -> Config:
+        """The config that holds for this command.  Raises ``ConfigError``."""
+        from mlxfill.config import load_config
+
+        return load_config(self.config_file)
+
+
+def invocation(ctx: typer.Context) -> Invocation:
+    """The invocation that a command is part of."""
+    return ctx.ensure_object(Invocation)
+
+
+def take_options(arguments: Sequence[str]) -> tuple[Invocation, list[str]]:
+    """The options, which may stand anywhere before ``--``, and the arguments without them."""
+    taken = Invocation()
+    rest: list[str] = []
+    waiting = list(arguments)
+    while waiting:
+        argument = waiting.pop(0)
+        if argument == "--":
+            return taken, [*rest, argument, *waiting]
+        if argument == "--debug":
+            taken.debug = True
+        elif argument == "--config" and waiting:
+            taken.config_file = Path(waiting.pop(0))
+        elif argument.startswith("--config="):
+            taken.config_file = Path(argument.removeprefix("--config="))
+        else:
+            rest.append(argument)
+    return taken, rest

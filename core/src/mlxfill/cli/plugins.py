@@ -1,0 +1,73 @@
+"""``mlxfill plugins list`` and ``mlxfill plugins info``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import attrs
+import typer
+
+from mlxfill.cli.invocation import invocation
+
+if TYPE_CHECKING:
+    from mlxfill.cli.survey import Status
+
+app = typer.Typer(help="Show the plugins that are installed.")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_plugins(ctx: typer.Context, as_json: Json = False) -> None:
+    """List plugins: those that are on by priority, then the others by name."""
+    from mlxfill.cli.survey import survey
+
+    statuses = survey(invocation(ctx).config())
+    if as_json:
+        typer.echo(json.dumps([attrs.asdict(status) for status in statuses], indent=2))
+    elif not statuses:
+        typer.echo("no plugins are installed; try: pip install mlxfill-spec-ngram")
+    else:
+        _print_table(statuses)
+
+
+@app.command()
+def info(ctx: typer.Context, name: str, as_json: Json = False) -> None:
+    """Show one plugin: where it comes from, what it hooks into, its settings."""
+    from mlxfill.cli.survey import survey
+    from mlxfill.errors import PluginError
+    from mlxfill.nearest import did_you_mean
+
+    statuses = {status.name: status for status in survey(invocation(ctx).config())}
+    if name not in statuses:
+        raise PluginError(
+            f"plugin {name!r} is not installed; try: pip install mlxfill-{name}"
+            f"{did_you_mean(name, statuses)}"
+        )
+    shown = attrs.asdict(statuses[name])
+    if as_json:
+        typer.echo(json.dumps(shown, indent=2))
+    else:
+        _print_details(shown)
+
+
+def _print_table(statuses: list[Status]) -> None:
+    rows = [("NAME", "STATE", "VERSION", "DISTRIBUTION", "HOOKS OR PROBLEM")]
+    for status in statuses:
+        last = status.problem or ", ".join(hook.removeprefix("mlxfill_") for hook in status.hooks)
+        rows.append((status.name, status.state, status.version, status.distribution, last))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    for *cells, last in rows:
+        padded = (f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
+        typer.echo("  ".join([*padded, last]).rstrip())
+
+
+def _print_details(shown: dict[str, object]) -> None:
+    for key, value in shown.items():
+        if isinstance(value, dict):
+            for setting, current in value.items():
+                typer.echo(f"{'setting':14}{setting} = {current}")
+        elif value:
+            text = ", ".join(value) if isinstance(value, tuple) else value
+            typer.echo(f"{key.replace('_', ' '):14}{text}")

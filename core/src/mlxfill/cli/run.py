@@ -1,0 +1,74 @@
+"""Runs one command and turns whatever it raises into one line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+import typer
+from typer.main import get_group
+
+from mlxfill.cli.app import build
+from mlxfill.cli.invocation import Invocation, take_options
+from mlxfill.errors import ConfigError, InputError, MlxfillError, PluginError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``mlxfill`` with these arguments, by default those of the process.
+
+    :returns: 0 done, 1 the work failed, 2 wrong use, 130 stopped by Ctrl-C.
+    """
+    invocation, rest = take_options(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(invocation, rest or ["--help"])
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - a traceback is for --debug only
+        if invocation.debug:
+            traceback.print_exception(error)
+        return _report(error)
+
+
+def _run(invocation: Invocation, arguments: list[str]) -> int:
+    app = build()
+    word = arguments[0]
+    if word not in get_group(app).commands:
+        from mlxfill.cli.commands import add_command, announce
+
+        if word.startswith("-"):
+            announce(app)
+        else:
+            add_command(app, word, invocation)
+    code = get_group(app).main(
+        arguments, prog_name="mlxfill", standalone_mode=False, obj=invocation
+    )
+    return code if isinstance(code, int) else DONE
+
+
+def _report(error: Exception) -> int:
+    """Print an error, a line for each mistake, and say what the process ends with."""
+    if isinstance(error, MlxfillError):
+        for line in str(error).splitlines():
+            _say(line)
+        return WRONG_USE if isinstance(error, InputError | ConfigError | PluginError) else FAILED
+    if isinstance(error, typer.Abort):
+        _say("aborted")
+        return FAILED
+    # Errors in options have no public class that all releases of typer share, but this method.
+    message = getattr(error, "format_message", None)
+    if message is not None:
+        at = getattr(getattr(error, "ctx", None), "command_path", "mlxfill")
+        _say(f"{' '.join(message().split())} (see {at} --help)")
+        return WRONG_USE
+    _say(f"{type(error).__name__}: {' '.join(str(error).split())} (--debug shows where)")
+    return FAILED
+
+
+def _say(line: str) -> None:
+    typer.echo(f"error: {line}", err=True)

@@ -1,0 +1,9 @@
+"""What the user settled in a file, in the environment, or by default.
+
+``load_config`` finds and checks it; ``Config`` holds it, typed and frozen.
+"""
+
+from mlxfill.config.load import load_config
+from mlxfill.config.sections import Config, Gate, Generation, Plugins, Trust
+
+__all__ = ["Config", "Gate", "Generation", "Plugins", "Trust", "load_config"]

@@ -1,0 +1,63 @@
+"""From file and environment to a checked ``Config``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from mlxfill.config.document import Document, compose, source_of
+from mlxfill.config.environment import overrides
+from mlxfill.config.location import read_config
+from mlxfill.config.sections import Config
+from mlxfill.config.structure import structure
+from mlxfill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def load_config(
+    source: Config | str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+) -> Config:
+    """The config that holds here.
+
+    :param source: a file; None for the first of ``$MLXFILL_CONFIG``, ``./mlxfill.toml``,
+        ``[tool.mlxfill]`` in ``./pyproject.toml`` and the user's config folder; a mapping, taken
+        as the content of a file that no variable overrides; a ``Config``, returned as it is.
+    :param environ: variables ``MLXFILL_<SECTION>__<KEY>`` override what the file says.
+    :raises ConfigError: one line for each mistake, with the place, the full path of the key and
+        what would be legal.
+    """
+    if isinstance(source, Config):
+        return source
+    try:
+        return _from_mapping(source) if isinstance(source, Mapping) else _from_file(source, environ)
+    except RecursionError as error:
+        raise ConfigError("the config is nested too deeply") from error
+
+
+def _from_mapping(values: Mapping[str, Any]) -> Config:
+    return _checked(compose("config", values, ()), None)
+
+
+def _from_file(named: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Config:
+    file, values = read_config(None if named is None else Path(named), environ)
+    plain_keys = {
+        "plugins",
+        *(a.name for a in attrs.fields(Config) if not attrs.has(a.type or object)),
+    }
+    return _checked(compose(file or "config", values, overrides(environ, plain_keys)), file)
+
+
+def _checked(document: Document, file: str | None) -> Config:
+    def place(path: Sequence[str]) -> str:
+        return source_of(document.sources, tuple(path)) or file or "config"
+
+    config = structure(Config, document.values, (), place)
+    return attrs.evolve(config, file=file, sources=document.sources)

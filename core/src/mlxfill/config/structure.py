@@ -1,0 +1,161 @@
+"""Tables to instances of attrs classes, with every mistake found on the way."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import attrs
+from cattrs import Converter
+from cattrs.strategies import configure_union_passthrough
+
+from mlxfill.config.annotations import COLLECTIONS, classes_in, in_words
+from mlxfill.config.document import KeyPath, dotted
+from mlxfill.config.environment import EnvText, interpret
+from mlxfill.config.sections import NO_KEY, TABLES, key_of
+from mlxfill.errors import ConfigError
+from mlxfill.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from attrs import Attribute
+
+T = TypeVar("T")
+
+
+def structure(
+    kind: type[T], table: Mapping[str, Any], at: KeyPath, place: Callable[[KeyPath], str]
+) -> T:
+    """The ``table`` at the path ``at`` as an instance of the attrs class ``kind``.
+
+    :param place: tells for a path where its value came from.
+    :raises ConfigError: one line for each key that is unknown, missing, or whose value is of the
+        wrong type or not legal.
+    """
+    reader = _Reader(place)
+    instance = reader.read(kind, table, at)
+    if reader.problems:
+        raise ConfigError("\n".join(reader.problems))
+    return cast("T", instance)
+
+
+class _Reader:
+    """Reads a tree of tables and collects what is wrong in it."""
+
+    def __init__(self, place: Callable[[KeyPath], str]) -> None:
+        self._place = place
+        self.problems: list[str] = []
+
+    def read(self, kind: type, table: Mapping[str, Any], at: KeyPath) -> object:
+        """An instance of ``kind``, or None when something in the table is wrong."""
+        before = len(self.problems)
+        attributes = _attributes(kind)
+        values = self._rest(kind, attributes, table, at)
+        for key, attribute in attributes.items():
+            if key in table:
+                values[attribute.alias or attribute.name] = self._value(
+                    attribute, table[key], (*at, key)
+                )
+            elif attribute.default is attrs.NOTHING:
+                self._complain((*at, key), "is missing")
+        if len(self.problems) > before:
+            return None
+        try:
+            return kind(**values)
+        except Exception as error:  # noqa: BLE001 - a plugin's own rules raise what they like
+            self._complain(at, f"is not legal: {error}")
+            return None
+
+    def _rest(
+        self, kind: type, attributes: Mapping[str, Any], table: Mapping[str, Any], at: KeyPath
+    ) -> dict[str, Any]:
+        """Take the keys that no attribute has: tables if the class wants them, else mistakes."""
+        rest = {key: value for key, value in table.items() if key not in attributes}
+        catch_all = next((a.name for a in attrs.fields(kind) if TABLES in a.metadata), None)
+        for key, value in rest.items():
+            if catch_all is None or not isinstance(value, Mapping):
+                hint = (
+                    did_you_mean(key, attributes) or f"; legal: {', '.join(attributes) or 'none'}"
+                )
+                self._complain((*at, key), f"is an unknown key{hint}")
+        return {} if catch_all is None else {catch_all: rest}
+
+    def _value(self, attribute: Attribute[Any], raw: object, at: KeyPath) -> object:
+        kind = attribute.type or Any
+        if isinstance(kind, type) and attrs.has(kind) and isinstance(raw, Mapping):
+            return self.read(kind, raw, at)
+        value = interpret(raw, kind) if isinstance(raw, EnvText) else raw
+        try:
+            value = _typed(value, kind)
+        except Exception:  # noqa: BLE001 - whatever a converter raises, the value is of a wrong type
+            self._complain(at, f"must be {in_words(kind)}, not {reprlib.repr(value)}")
+            return None
+        self._check(attribute, value, at)
+        return value
+
+    def _check(self, attribute: Attribute[Any], value: object, at: KeyPath) -> None:
+        """Apply the attribute's rule now, so that all mistakes are found at once.
+
+        A rule that needs the whole instance, or a converted value, is applied when that is made.
+        """
+        if attribute.validator is None or attribute.converter is not None:
+            return
+        try:
+            attribute.validator(None, attribute, value)
+        except (ValueError, TypeError) as error:
+            message = str(error.args[0] if error.args else error)
+            for subject in (f"{attribute.name} ", f"'{attribute.name}' "):
+                message = message.removeprefix(subject)
+            self._complain(at, message)
+        except AttributeError:
+            pass
+
+    def _complain(self, at: KeyPath, what: str) -> None:
+        self.problems.append(" ".join(f"{self._place(at)}: {dotted(at)} {what}".split()))
+
+
+def _attributes(kind: type) -> dict[str, Attribute[Any]]:
+    """The attributes of a class by the keys that they have in a file."""
+    return {
+        key_of(attribute): attribute
+        for attribute in attrs.fields(attrs.resolve_types(kind))
+        if attribute.init and not {NO_KEY, TABLES} & set(attribute.metadata)
+    }
+
+
+def _typed(value: object, kind: Any) -> object:  # noqa: ANN401 - any annotation
+    """``value`` as an instance of the annotation ``kind``; raises whatever it likes."""
+    classes = set(classes_in(kind))
+    if (
+        classes & COLLECTIONS
+        and isinstance(value, str | Mapping)
+        and not isinstance(value, tuple(classes - COLLECTIONS))
+    ):
+        raise TypeError
+    return _CONVERTER.structure(value, kind)
+
+
+def _exact(value: object, kind: type) -> object:
+    """TOML has types: text is no number, and true is not 1."""
+    if type(value) is not kind:
+        raise TypeError
+    return value
+
+
+def _number(value: object, _: type) -> float:
+    if type(value) not in (int, float) or not math.isfinite(cast("float", value)):
+        raise TypeError
+    return float(cast("float", value))
+
+
+def _converter() -> Converter:
+    converter = Converter(forbid_extra_keys=True, detailed_validation=False)
+    configure_union_passthrough(str | bool | int | float | None, converter)
+    for kind in (str, bool, int):
+        converter.register_structure_hook(kind, _exact)
+    converter.register_structure_hook(float, _number)
+    return converter
+
+
+_CONVERTER = _converter()

@@ -1,0 +1,168 @@
+"""What installed distributions offer, read from their metadata without importing them.
+
+Three entry-point groups, all pointing at plugin modules::
+
+    [project.entry-points.mlxfill]              # the plugin
+    serve = "mlxfill_serve.plugin"
+    [project.entry-points."mlxfill.commands"]   # commands that it adds to `mlxfill`
+    serve = "mlxfill_serve.plugin"
+    [project.entry-points."mlxfill.models"]     # model names that it resolves
+    tiny = "mlxfill_model_tiny.plugin"
+
+The last two let a user name a command or a model without the plugin being switched on, and
+let `mlxfill --help` list commands without importing anything.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.metadata import Distribution, EntryPoint, distributions
+from typing import TYPE_CHECKING
+
+from attrs import field, frozen
+
+from mlxfill.contracts import MLXFILL_API, Fault
+from mlxfill.errors import PluginError
+from mlxfill.hookspecs import PROJECT
+from mlxfill.nearest import did_you_mean
+from mlxfill.plugins.faults import one_line, recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+COMMANDS = f"{PROJECT}.commands"
+MODELS = f"{PROJECT}.models"
+
+
+@frozen
+class Claim:
+    """A name that an installed distribution claims in one of the groups."""
+
+    name: str
+    target: str
+    distribution: str
+    version: str
+    summary: str = field(eq=False)
+    entry_point: EntryPoint = field(eq=False, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}, entry point {self.target}"
+
+    def load(self) -> object:
+        """Import the plugin.
+
+        :raises PluginError: it cannot be imported, or was written for other contracts.
+        """
+        try:
+            plugin = self.entry_point.load()
+            module = sys.modules[self.entry_point.module]
+            api = getattr(plugin, "MLXFILL_API", getattr(module, "MLXFILL_API", None))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise self.broken(f"cannot be imported: {one_line(error)}") from error
+        if api != MLXFILL_API:
+            said = "states no MLXFILL_API" if api is None else f"is written for API {api!r}"
+            raise self.broken(f"{said}, this mlxfill has API {MLXFILL_API}")
+        return plugin
+
+    def broken(self, cause: str) -> PluginError:
+        """The one line about a plugin that cannot be used."""
+        return PluginError(
+            f"plugin {self.name!r} ({self}) {cause}; try: pip install --upgrade --force-reinstall "
+            f"{self.distribution}, or pip uninstall {self.distribution}"
+        )
+
+
+Claims = dict[str, list[Claim]]
+
+
+@frozen
+class Catalogue:
+    """Everything that is installed, by name: plugins, commands and models.
+
+    ``unreadable``: a fault for each distribution whose metadata cannot be read.
+    """
+
+    plugins: Mapping[str, list[Claim]]
+    commands: Mapping[str, list[Claim]]
+    models: Mapping[str, list[Claim]]
+    unreadable: list[Fault]
+
+    def plugin(self, name: str) -> Claim:
+        """The one claim of a plugin's name.
+
+        :raises PluginError: no distribution claims it, or more than one does.
+        """
+        if name not in self.plugins:
+            raise PluginError(
+                f"plugin {name!r} is not installed{did_you_mean(name, self.plugins)}; "
+                f"try: pip install {PROJECT}-{name}"
+            )
+        return _only("plugin", self.plugins[name])
+
+    def owner(self, kind: str, claims: list[Claim]) -> Claim:
+        """The plugin behind a command or a model.
+
+        :param kind: ``command`` or ``model``, for the error.
+        :raises PluginError: more than one plugin claims the name, or none of its distribution is
+            the module that the claim points at.
+        """
+        claim = _only(kind, claims)
+        for others in self.plugins.values():
+            for plugin in others:
+                if (plugin.distribution, plugin.target) == (claim.distribution, claim.target):
+                    return self.plugin(plugin.name)
+        raise PluginError(
+            f"{kind} {claim.name!r} ({claim}) belongs to no plugin of {claim.distribution}; "
+            f"try: pip install --upgrade {claim.distribution}"
+        )
+
+
+def _only(kind: str, claims: list[Claim]) -> Claim:
+    first, *others = claims
+    if others:
+        both = " and ".join(f"({claim})" for claim in claims)
+        raise PluginError(
+            f"{kind} {first.name!r} is claimed more than once, by {both}; "
+            f"keep one, for example: pip uninstall {others[0].distribution}"
+        )
+    return first
+
+
+def scan() -> Catalogue:
+    """Read the entry points of every distribution on ``sys.path``; imports nothing of them."""
+    groups: dict[str, Claims] = {PROJECT: {}, COMMANDS: {}, MODELS: {}}
+    unreadable: list[Fault] = []
+    seen: set[str] = set()
+    for distribution in distributions():
+        with recorded("unknown", "metadata", unreadable):
+            for group, claim in _claims(distribution, seen):
+                known = groups[group].setdefault(claim.name, [])
+                if claim not in known:
+                    known.append(claim)
+    return Catalogue(groups[PROJECT], groups[COMMANDS], groups[MODELS], unreadable)
+
+
+def _claims(distribution: Distribution, seen: set[str]) -> Iterator[tuple[str, Claim]]:
+    """Our entry points of a distribution, unless it was found earlier on the path."""
+    text = distribution.read_text("entry_points.txt") or ""
+    if PROJECT not in text:  # most have nothing for us: do not parse them
+        return
+    headers = _headers(distribution)
+    name = headers.get("Name", "a distribution without a name")
+    same = re.sub(r"[-_.]+", "-", name).lower()
+    if same in seen:
+        return
+    seen.add(same)
+    version, summary = headers.get("Version", "?"), headers.get("Summary", "")
+    for entry in distribution.entry_points:
+        if entry.group in (PROJECT, COMMANDS, MODELS):
+            yield entry.group, Claim(entry.name, entry.value, name, version, summary, entry)
+
+
+def _headers(distribution: Distribution) -> dict[str, str]:
+    """The few we need; ``Distribution.metadata`` parses all, ten times as slowly."""
+    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    return dict(re.findall(r"^(Name|Version|Summary): *(.+)$", text.split("\n\n")[0], re.MULTILINE))

@@ -1,0 +1,31 @@
+"""What a plugin did wrong, in one line."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from mlxfill.contracts import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def one_line(error: BaseException) -> str:
+    """Type and message of an exception without line breaks, whatever its ``__str__`` does."""
+    try:
+        message = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 - a plugin's exception may be broken itself
+        message = ""
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+@contextmanager
+def recorded(plugin: str, where: str, faults: list[Fault]) -> Iterator[None]:
+    """Turn whatever a plugin raises inside, ``SystemExit`` too, into a fault; Ctrl-C passes."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the host outlives its plugins
+        faults.append(Fault(plugin, where, one_line(error)))
