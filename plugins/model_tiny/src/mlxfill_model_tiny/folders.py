@@ -1,0 +1,14 @@
+"""Where the models lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_MODELS = Path(__file__).parent / "models"
+
+FOLDERS = {
+    "tiny": _MODELS / "target",
+    "tiny-draft": _MODELS / "draft",
+    "tiny-mtp": _MODELS / "mtp",
+}
+"""Model name to folder."""

@@ -1,0 +1,19 @@
+"""The entry point: names to folders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mlxfill
+from mlxfill_model_tiny.folders import FOLDERS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MLXFILL_API = 1
+
+
+@mlxfill.hookimpl
+def mlxfill_resolve_model(name: str) -> Path | None:
+    """The folder of ``tiny``, ``tiny-draft`` or ``tiny-mtp``; None for any other name."""
+    return FOLDERS.get(name)
