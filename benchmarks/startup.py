@@ -80,7 +80,7 @@ def help_seconds(folder: Path) -> float:
 
 
 def discovery_seconds(folder: Path, count: int, how: str) -> float:
-    """Seconds to find (``how`` is "scan") or find and import ("load") all plugins, once a process."""
+    """Seconds to find all plugins (``how`` "scan"), or to import them as well ("load")."""
     seconds, found = run(["-c", DISCOVER, how], folder).split()
     if int(found) != count:
         raise SystemExit(f"found {found} dummies instead of {count}")
