@@ -6,12 +6,14 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfill_spec_ngram import Guesser, NgramSettings, make_lookup
+from mlxfill_spec_ngram.settings import Match
 
 
 @st.composite
@@ -27,7 +29,7 @@ def edited_copies(draw: st.DrawFn) -> list[int]:
 
 
 HISTORIES = st.lists(st.integers(0, 3), max_size=60) | edited_copies()
-MATCHES = st.sampled_from(["first", "recent"])
+MATCHES: st.SearchStrategy[Match] = st.sampled_from(["first", "recent"])
 LENGTHS = st.tuples(st.integers(1, 8), st.integers(1, 8)).map(lambda pair: tuple(sorted(pair)))
 
 
@@ -92,11 +94,8 @@ class SlowFollower:
             self.look()
         if not self.next:
             return []
-        depth = self.settings.depth
-        if self.length < 3:
-            depth = min(depth, 3)
-        if self.length > 3:
-            depth = min(depth + 3 * (self.length - 3), self.settings.max_depth)
+        depth = self.settings.depth + 3 * (self.length - 3)
+        depth = max(1, min(depth, self.settings.max_depth))
         period = len(self.history) - self.next
         return [self.history[self.next + i % period] for i in range(depth)]
 
@@ -174,13 +173,14 @@ def test_a_seeded_history_is_as_one_added_id_by_id(
 ) -> None:
     seeded = make_lookup(settings)
     seeded.seed(prompt)
+    seeded.guess()
     seeded.seed(second)
     seeded.extend(reply)
     assert list(seeded.guess()) == list(fed(settings, prompt + second + reply).guess())
 
 
 @pytest.mark.parametrize("match", ["first", "recent"])
-def test_first_and_recent_differ_where_the_text_forked(match: str) -> None:
+def test_first_and_recent_differ_where_the_text_forked(match: Match) -> None:
     lookup = fed(NgramSettings(match=match, adaptive=False, depth=1), [7, 1, 7, 2, 8, 7])
     assert list(lookup.guess()) == [1 if match == "first" else 2]
 
@@ -199,7 +199,7 @@ def test_a_draft_grows_with_the_match() -> None:
         guess = list(lookup.guess())
         lengths.append(len(guess))
         assert guess == (text + text[:20])[token - 99 :][: len(guess)]
-    assert lengths[:5] == [3, 3, 10, 13, 16]
+    assert lengths[:5] == [4, 7, 10, 13, 16]
     assert lengths[-1] == 48
 
 
@@ -230,6 +230,28 @@ def test_a_word_renamed_to_several_ids_is_passed_over() -> None:
     assert list(lookup.guess())[:3] == [15, 16, 17]
 
 
+@pytest.mark.parametrize(("new_ids", "offered"), [(1, True), (16, True), (17, False)])
+def test_a_lost_match_is_given_up_after_16_ids(new_ids: int, *, offered: bool) -> None:
+    old = [10, 11, 12, 13, 99, 14, 15, 16, 17]
+    lookup = fed(NgramSettings(), seed=[*old, 0])
+    for token in [10, 11, 12, 13]:
+        lookup.extend([token])
+        lookup.guess()
+    lookup.extend(range(200, 200 + new_ids))
+    assert bool(lookup.guess()) == offered
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_the_evidence_is_the_length_of_the_match(*, adaptive: bool) -> None:
+    lookup = fed(NgramSettings(adaptive=adaptive), seed=[1, 2, 3, 4, 5, 6])
+    evidence = []
+    for token in [9, 1, 2, 3, 4, 5]:
+        lookup.extend([token])
+        lookup.guess()
+        evidence.append(lookup.evidence)
+    assert evidence == ([0, 1, 2, 3, 4, 5] if adaptive else [0, 1, 2, 3, 3, 3])
+
+
 @pytest.mark.parametrize("history", [[], [1], [1, 2, 3]])
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_nothing_is_guessed_where_nothing_repeats(history: list[int], *, adaptive: bool) -> None:
@@ -246,7 +268,7 @@ def lines_run(call: Callable[[], object]) -> int:
     """Lines of the plugin that a call runs."""
     count = 0
 
-    def trace(frame: FrameType, event: str, _argument: object) -> Callable[..., object]:
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
         nonlocal count
         count += event == "line" and "mlxfill_spec_ngram" in frame.f_code.co_filename
         return trace
@@ -264,7 +286,7 @@ def lines_run(call: Callable[[], object]) -> int:
 @pytest.mark.parametrize("max_ngram", [3, 500])
 @pytest.mark.parametrize("match", ["first", "recent"])
 def test_work_per_token_does_not_grow_with_the_history(
-    match: str, max_ngram: int, *, adaptive: bool
+    match: Match, max_ngram: int, *, adaptive: bool
 ) -> None:
     settings = NgramSettings(match=match, max_ngram=max_ngram, adaptive=adaptive)
     work = []

@@ -13,6 +13,10 @@ class Guesser(Protocol):
     def history(self) -> Sequence[int]:
         """All ids so far, oldest first."""
 
+    @property
+    def evidence(self) -> int:
+        """How many ids at the end of the history the newest guess explains."""
+
     def seed(self, ids: Iterable[int]) -> None:
         """Add ids that were not guessed at: a prompt, or a restored history."""
 
@@ -28,6 +32,8 @@ class RuleGuesser:
 
     ``rule(history)`` returns the ids that may come next.
     """
+
+    evidence = 0  # a rule knows what follows, whatever came before
 
     def __init__(self, rule: Callable[[Sequence[int]], Sequence[int]]) -> None:
         self.history: list[int] = []

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from mlxfill_spec_ngram.settings import NgramSettings
 
 _SURE = 3
-"""From this many matched ids on a match is more than chance."""
+"""Matched ids that earn a draft of ``depth``, and after which no other match is looked for."""
 _GROWTH = 3
-"""Ids that a draft gains with each further matched id."""
+"""Ids that a draft gains with each matched id."""
 _REACH = 32
 """How far a found occurrence is compared backwards, in ids."""
 _TRUSTED = 4
@@ -30,12 +30,13 @@ _NEARBY = 16
 class FixedLookup:
     """The published rule: ``depth`` ids after the occurrence that the index names."""
 
-    __slots__ = ("_depth", "_index", "history")
+    __slots__ = ("_depth", "_index", "evidence", "history")
 
     def __init__(self, settings: NgramSettings) -> None:
         self._index = SuffixIndex(settings.lengths, settings.match)
         self._depth = settings.depth
         self.history = self._index.history
+        self.evidence = 0
 
     def seed(self, ids: Iterable[int]) -> None:
         """Add ids of a prompt."""
@@ -48,15 +49,15 @@ class FixedLookup:
 
     def guess(self) -> Sequence[int]:
         """Up to ``depth`` ids; fewer where the history ends."""
-        start, _ = self._index.find()
+        start, self.evidence = self._index.find()
         return self.history[start : start + self._depth] if start else ()
 
 
 class FollowingLookup:
     """Follows an occurrence for as long as it predicts right, and believes it the more.
 
-    A draft is short for a match of one or two ids, ``depth`` long for three, and grows with every
-    further matched id up to ``max_depth``.  Text that runs into its own end is a loop and goes
+    A draft has ``depth`` ids for a match of three, and three more or fewer for each id more or
+    fewer, up to ``max_depth``.  Text that runs into its own end is a loop and goes
     on as one.  Where a long match breaks (a renamed variable, a changed value) it is resumed
     a few ids further on, unless another long match is found.
     """
@@ -64,12 +65,12 @@ class FollowingLookup:
     __slots__ = (
         "_depth",
         "_index",
-        "_length",
         "_longest",
         "_lost",
         "_lost_until",
         "_max_depth",
         "_next",
+        "evidence",
         "history",
     )
 
@@ -81,7 +82,7 @@ class FollowingLookup:
         self.history = self._index.history
         # Where the followed occurrence goes on (0: none), and how many ids it agrees with.
         self._next = 0
-        self._length = 0
+        self.evidence = 0
         # Where a long match broke, and the history's length from which on it may not be resumed.
         self._lost = 0
         self._lost_until = 0
@@ -89,7 +90,7 @@ class FollowingLookup:
     def seed(self, ids: Iterable[int]) -> None:
         """Add ids of a prompt: the next guess starts afresh."""
         self._index.extend(ids)
-        self._next = self._length = self._lost_until = 0
+        self._next = self.evidence = self._lost_until = 0
 
     def extend(self, ids: Iterable[int]) -> None:
         """Add ids one by one, and follow the occurrence found last."""
@@ -99,23 +100,23 @@ class FollowingLookup:
             if at:
                 if history[at] == token:
                     self._next = at + 1
-                    self._length += 1
+                    self.evidence += 1
                 else:
                     self._leave(at)
             append(token)
 
     def guess(self) -> Sequence[int]:
         """As many ids as the match deserves, none when even the newest id is new."""
-        if self._length < _SURE:
+        if self.evidence < _SURE:
             self._look_up()
-        start, length = self._next, self._length
+        start, length = self._next, self.evidence
         if not start:
             return ()
-        depth = self._depth
-        if length > _SURE:
-            depth = min(depth + _GROWTH * (length - _SURE), self._max_depth)
-        elif length < _SURE:
-            depth = min(depth, _SURE)
+        depth = self._depth + _GROWTH * (length - _SURE)
+        if depth > self._max_depth:
+            depth = self._max_depth
+        elif depth < 1:
+            depth = 1
         draft = self.history[start : start + depth]
         if len(draft) < depth:
             draft = (draft * (depth // len(draft) + 1))[:depth]
@@ -123,10 +124,10 @@ class FollowingLookup:
 
     def _leave(self, at: int) -> None:
         """The id after the followed occurrence came out different."""
-        if self._length >= _TRUSTED:
+        if self.evidence >= _TRUSTED:
             self._lost = at
             self._lost_until = len(self.history) + _NEARBY + 1
-        self._next = self._length = 0
+        self._next = self.evidence = 0
 
     def _look_up(self) -> None:
         start, length = self._index.find()
@@ -134,7 +135,7 @@ class FollowingLookup:
             length = self._matched(start, length)
         if length < _TRUSTED and len(self.history) < self._lost_until:
             start, length = self._resumed(start, length)
-        self._next, self._length = start, length
+        self._next, self.evidence = start, length
 
     def _matched(self, start: int, length: int) -> int:
         """How many ids before ``start`` equal the end of the history, ``length`` at least."""

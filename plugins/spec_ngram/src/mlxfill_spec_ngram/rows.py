@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, cast
 
+from attrs import define
+
 from mlxfill import DraftCheckpoint, DrafterError, DraftSampling, TargetView
 
 if TYPE_CHECKING:
@@ -17,8 +19,7 @@ _IDS = "ids"
 
 
 class NgramRows:
-    """One guesser a row.  A row's history is what the target's caches hold, and while a round
-    runs the pending id too.
+    """One guesser a row.
 
     ``make_guesser`` makes an empty guesser; rows do not mind whether it looks up or knows a
     grammar.  Raises ``DrafterError`` for a checkpoint of another namespace or length.
@@ -35,7 +36,7 @@ class NgramRows:
     ) -> None:
         self.namespace = namespace
         self._make_guesser = make_guesser
-        self._rows: list[Guesser] = []
+        self._rows: list[_Row] = []
         self.append(checkpoints)
 
     @property
@@ -45,8 +46,8 @@ class NgramRows:
 
     def prefill(self, tokens: mx.array, context: mx.array | None = None) -> None:  # noqa: ARG002
         """Add ``[B, L]`` prompt ids, all but the last prompt token."""
-        for row, ids in zip(self._rows, _rows_of(tokens), strict=True):
-            row.seed(ids)
+        for row, ids in zip(self._rows, _ids_of(tokens), strict=True):
+            row.guesser.seed(ids)
 
     def draft(
         self,
@@ -54,12 +55,8 @@ class NgramRows:
         depth: int,
         positions: Sequence[int],  # noqa: ARG002 - guesses are not drawn
     ) -> list[list[int]]:
-        """Guess 0 to ``depth`` ids a row after its pending id, which enters the history."""
-        drafts = []
-        for row, token in zip(self._rows, pending, strict=True):
-            row.extend((token,))
-            drafts.append(list(row.guess()[:depth]))
-        return drafts
+        """Guess 0 to ``depth`` ids a row after its pending id."""
+        return [row.draft(token)[:depth] for row, token in zip(self._rows, pending, strict=True)]
 
     def commit(
         self,
@@ -68,7 +65,7 @@ class NgramRows:
     ) -> None:
         """Add the ids of a round but the last: it is pending, and comes with the next draft."""
         for row, ids in zip(self._rows, accepted, strict=True):
-            row.extend(ids[:-1])
+            row.commit(ids)
 
     def consume(
         self,
@@ -79,8 +76,8 @@ class NgramRows:
         """Add the first ``lengths[b]`` of ``[B, L]`` ids that entered the target's caches without
         a draft: the pending id first, the new pending id not yet.
         """
-        for row, ids, length in zip(self._rows, _rows_of(tokens), lengths, strict=True):
-            row.extend(ids[:length])
+        for row, ids, length in zip(self._rows, _ids_of(tokens), lengths, strict=True):
+            row.consume(ids[:length])
 
     def append(self, checkpoints: Sequence[DraftCheckpoint | None]) -> None:
         """Rows join at the end: restored ones, and an empty one for each None."""
@@ -91,24 +88,23 @@ class NgramRows:
         self._rows = [self._rows[row] for row in rows]
 
     def capture(self, row: int) -> DraftCheckpoint:
-        """The row's history."""
+        """The ids that the row has processed: all that the target's caches hold."""
         import mlx.core as mx
 
-        history = self._rows[row].history
-        ids = mx.array(list(history), dtype=mx.int32)
-        return DraftCheckpoint(self.namespace, len(history), {_IDS: ids})
+        ids = self._rows[row].processed()
+        return DraftCheckpoint(self.namespace, len(ids), {_IDS: mx.array(ids, dtype=mx.int32)})
 
     def close(self) -> None:
         """Release the histories."""
         self._rows = []
 
-    def _restored(self, checkpoint: DraftCheckpoint | None) -> Guesser:
+    def _restored(self, checkpoint: DraftCheckpoint | None) -> _Row:
         guesser = self._make_guesser()
         if checkpoint is not None:
-            guesser.seed(self._ids_of(checkpoint))
-        return guesser
+            guesser.seed(self._checked(checkpoint))
+        return _Row(guesser)
 
-    def _ids_of(self, checkpoint: DraftCheckpoint) -> list[int]:
+    def _checked(self, checkpoint: DraftCheckpoint) -> list[int]:
         if checkpoint.namespace != self.namespace:
             raise DrafterError(
                 f"the checkpoint is of drafter {checkpoint.namespace!r}, this one is"
@@ -124,7 +120,36 @@ class NgramRows:
         return cast("list[int]", ids.tolist())
 
 
-def _rows_of(tokens: mx.array) -> list[list[int]]:
+@define
+class _Row:
+    """A guesser whose history is what the target's caches hold and, from a draft until the end of
+    its round, the pending id.
+    """
+
+    guesser: Guesser
+    round_open: bool = False
+
+    def draft(self, pending: int) -> list[int]:
+        if not self.round_open:
+            self.guesser.extend((pending,))
+            self.round_open = True
+        return list(self.guesser.guess())
+
+    def commit(self, accepted: Sequence[int]) -> None:
+        self.guesser.extend(accepted[:-1])
+        self.round_open = False
+
+    def consume(self, ids: Sequence[int]) -> None:
+        # An empty draft opens a round that nobody commits: its pending id is known already.
+        self.guesser.extend(ids[1:] if self.round_open else ids)
+        self.round_open = self.round_open and not ids
+
+    def processed(self) -> list[int]:
+        history = self.guesser.history
+        return list(history[: len(history) - self.round_open])
+
+
+def _ids_of(tokens: mx.array) -> list[list[int]]:
     return cast("list[list[int]]", tokens.tolist())
 
 

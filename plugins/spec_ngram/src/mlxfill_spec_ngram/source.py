@@ -31,8 +31,11 @@ class NgramSource:
 
     def propose(self, view: TokenView) -> Proposal | None:  # noqa: ARG002 - all was observed
         """Offer the guess, or None when there is none."""
-        ids = self._guesser.guess()
-        return Proposal(tuple(ids), _VERIFY, ORIGIN) if ids else None
+        guesser = self._guesser
+        ids = guesser.guess()
+        if not ids:
+            return None
+        return Proposal(tuple(ids), _VERIFY, ORIGIN, evidence=guesser.evidence)
 
     def observe(self, ids: Sequence[int]) -> None:
         """Add tokens to the history."""
