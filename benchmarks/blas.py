@@ -10,7 +10,12 @@ from __future__ import annotations
 import ctypes.util
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MARK = "MLXFILL_BENCHMARK_BLAS"
 _MAPPED = Path("/proc/self/maps")
@@ -41,6 +46,17 @@ def without_openblas() -> dict[str, str]:
     """Give the environment for a child that must run on what mlx itself brings."""
     kept = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
     return {**kept, _MARK: "bundled"}
+
+
+@contextmanager
+def removed() -> Iterator[None]:
+    """Let programs started inside the block start as a user's would."""
+    preload = os.environ.pop("LD_PRELOAD", None)
+    try:
+        yield
+    finally:
+        if preload is not None:
+            os.environ["LD_PRELOAD"] = preload
 
 
 def loaded_blas() -> str:

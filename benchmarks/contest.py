@@ -26,10 +26,10 @@ class Contest:
     name: str
     runs: dict[str, list[Run]] = field(default_factory=dict)
 
-    def ratio(self, ours: str, theirs: str) -> float:
-        """Tell how many times faster ``ours`` decoded: median over rounds."""
+    def ratios(self, ours: str, theirs: str) -> list[float]:
+        """Tell how many times faster ``ours`` decoded in each round."""
         rounds = zip(self.runs[ours], self.runs[theirs], strict=True)
-        return statistics.median(a.rate / b.rate for a, b in rounds)
+        return [a.rate / b.rate for a, b in rounds]
 
     def rate(self, name: str) -> float:
         """Give tokens per second: median over rounds."""

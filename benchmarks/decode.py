@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -121,7 +122,8 @@ def compete(
 
 def judge_duel(duel: Duel, contest: Contest) -> Outcome:
     """Turn the rounds of a duel into a row."""
-    ratio = contest.ratio(duel.ours, duel.theirs)
+    ratios = contest.ratios(duel.ours, duel.theirs)
+    ratio = statistics.median(ratios)
     sides = (duel.ours, duel.theirs)
     ours, theirs = (f"{contest.rate(name):.1f} tokens/s" for name in sides)
     return Outcome(
@@ -132,6 +134,7 @@ def judge_duel(duel: Duel, contest: Contest) -> Outcome:
         value=ratio,
         reach=str(duel.reach),
         passed=duel.reach.met(ratio),
+        spread=f"{min(ratios):.3g} to {max(ratios):.3g}",
         difference=contest.difference(duel.theirs, duel.ours),
         rounds={name: [run.rate for run in contest.runs[name]] for name in sides},
     )

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import statistics
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+
+import blas
+
+PLUGINS = 50
+HELP, DISCOVERY = "help", f"discovery, {PLUGINS} plugins"
+"""Rows of the start-up benchmark."""
+STARTS = 9
+"""Times that the program is started; the median counts."""
 
 
 @dataclass(frozen=True)
@@ -29,3 +39,19 @@ def rewind(size: int) -> Reading:
     return Reading(
         cost.ratio, f"{1e3 * cost.rewind:.2f} ms", f"{1e3 * cost.forward:.2f} ms forward"
     )
+
+
+def start_up(row: str) -> Reading:
+    """Start the program: ``HELP`` shows its help, ``DISCOVERY`` finds the installed plugins."""
+    seconds = statistics.median(_start_ups()[row])
+    value, unit = (seconds, "s") if row == HELP else (1e3 * seconds, "ms")
+    return Reading(value, f"{value:.3g} {unit}")
+
+
+@functools.cache
+def _start_ups() -> dict[str, list[float]]:
+    import startup
+
+    # A user's program starts without a library put first.
+    with blas.removed():
+        return startup.measure(STARTS, PLUGINS)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-import gauges
+from gauges import DISCOVERY, HELP, rewind, start_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +111,8 @@ DUELS = (
 )
 
 GAUGES = (
-    Gauge("rewind-8", "rewind, hybrid, 4 of 8 kept", partial(gauges.rewind, 8), SMALL_PART),
-    Gauge("rewind-16", "rewind, hybrid, 8 of 16 kept", partial(gauges.rewind, 16), SMALL_PART),
+    Gauge("rewind-8", "rewind, hybrid, 4 of 8 kept", partial(rewind, 8), SMALL_PART),
+    Gauge("rewind-16", "rewind, hybrid, 8 of 16 kept", partial(rewind, 16), SMALL_PART),
+    Gauge("help", "mlxfill --help", partial(start_up, HELP), Reach("at most", 0.25, "s")),
+    Gauge("discovery", DISCOVERY, partial(start_up, DISCOVERY), Reach("at most", 50, "ms")),
 )

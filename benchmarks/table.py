@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-HEADINGS = ("row", "what", "mlxfill", "against", "value", "reach", "result", "same ids")
+HEADINGS = ("row", "what", "mlxfill", "against", "value", "rounds", "reach", "result", "same ids")
 
 
 @dataclass(frozen=True)
 class Outcome:
     """One measured row.
 
-    ``difference`` is None where no ids are compared, empty where all runs gave the same.
-    ``rounds`` keeps the raw rates of every contestant, in tokens per second.
+    ``spread`` tells the lowest and the highest value of the rounds.  ``difference`` is None
+    where no ids are compared, empty where all runs gave the same.  ``rounds`` keeps the raw
+    rates of both sides, in tokens per second.
     """
 
     key: str
@@ -31,6 +32,7 @@ class Outcome:
     value: float
     reach: str
     passed: bool
+    spread: str = ""
     difference: str | None = None
     rounds: dict[str, list[float]] | None = None
 
@@ -39,7 +41,8 @@ class Outcome:
         same = {None: "", "": "yes"}.get(self.difference, f"no: {self.difference}")
         result = "pass" if self.passed else "MISS"
         value = f"{self.value:.3g}"
-        return self.key, self.what, self.ours, self.theirs, value, self.reach, result, same
+        sides = (self.key, self.what, self.ours, self.theirs)
+        return (*sides, value, self.spread, self.reach, result, same)
 
 
 def show(title: str, outcomes: Sequence[Outcome]) -> None:
