@@ -7,8 +7,12 @@ import statistics
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import blas
+
+if TYPE_CHECKING:
+    from lookup import LookupCost
 
 PLUGINS = 50
 HELP, DISCOVERY = "help", f"discovery, {PLUGINS} plugins"
@@ -29,6 +33,23 @@ class Reading:
 def tiny_folder() -> Path:
     """Find the embedded tiny target."""
     return Path(str(resources.files("mlxfill_model_tiny"))) / "models" / "target"
+
+
+def lookup(part: Literal["propose", "append", "build"]) -> Reading:
+    """Look up, append or build as ``spec-ngram`` does by default, on a long history."""
+    from lookup import BUILT, LONGEST
+
+    cost = _lookup_cost(BUILT if part == "build" else LONGEST)
+    value: float = getattr(cost, part)
+    return Reading(value, f"{value:.3g} {'ms' if part == 'build' else 'us'}")
+
+
+@functools.cache
+def _lookup_cost(length: int) -> LookupCost:
+    from lookup import measure
+    from mlxfill_spec_ngram import NgramSettings
+
+    return measure(length, NgramSettings().match)
 
 
 def rewind(size: int) -> Reading:

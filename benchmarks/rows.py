@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from gauges import DISCOVERY, HELP, rewind, start_up
+from gauges import DISCOVERY, HELP, lookup, rewind, start_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +111,21 @@ DUELS = (
 )
 
 GAUGES = (
+    Gauge(
+        "lookup-propose",
+        "spec-ngram propose, 128k tokens",
+        partial(lookup, "propose"),
+        Reach("at most", 2, "us"),
+    ),
+    Gauge(
+        "lookup-append",
+        "spec-ngram append, 128k tokens",
+        partial(lookup, "append"),
+        Reach("at most", 1.5, "us"),
+    ),
+    Gauge(
+        "lookup-build", "spec-ngram index of 100k tokens", partial(lookup, "build"), Reach("at most", 200, "ms")
+    ),
     Gauge("rewind-8", "rewind, hybrid, 4 of 8 kept", partial(rewind, 8), SMALL_PART),
     Gauge("rewind-16", "rewind, hybrid, 8 of 16 kept", partial(rewind, 16), SMALL_PART),
     Gauge("help", "mlxfill --help", partial(start_up, HELP), Reach("at most", 0.25, "s")),
