@@ -53,11 +53,13 @@ if TYPE_CHECKING:
         TemplateError,
     )
     from mlxfill.hookspecs import hookimpl
+    from mlxfill.rewind.mark import CacheMark
     from mlxfill.sampling import Sampling
 
 __all__ = [
     "MLXFILL_API",
     "BackendMissingError",
+    "CacheMark",
     "CacheMismatchError",
     "CacheRewinder",
     "Config",
@@ -97,6 +99,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CacheMark": "mlxfill.rewind.mark",
     "Config": "mlxfill.config",
     "Engine": "mlxfill.engine",
     "Piece": "mlxfill.engine",

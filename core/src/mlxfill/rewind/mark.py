@@ -1,0 +1,82 @@
+"""Going back to a boundary in a prompt cache after any number of forwards.
+
+A ``CacheWindow`` takes back the tail of one window.  A draft model writes its tokens one
+forward at a time, into caches of any kind; a mark remembers where it started.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+from mlx_lm.models.cache import CacheList, ConcatenateKVCache
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class CacheMark:
+    """A boundary in an mlx-lm prompt cache to which the cache can be taken back once.
+
+    ::
+
+        mark = CacheMark(cache, ahead=4)
+        ...                       # forwards of at most 4 tokens
+        held = mark.back(2)       # 2: trimmed; 0: at the mark, forward those 2 again
+
+    Works for every kind of entry: entries that can be trimmed remember their offset, others
+    keep handles of their arrays, so that nothing is copied unless a forward writes into
+    them.  ``ahead``: most tokens that will be forwarded before ``back``; a sliding window
+    that could wrap in between is kept by its arrays.
+    """
+
+    def __init__(self, cache: Sequence[Any], *, ahead: int) -> None:
+        self._offsets: list[tuple[Any, int]] = []
+        self._contents: list[tuple[Any, dict[str, Any]]] = []
+        for entry in _entries(cache):
+            if _can_trim(entry, ahead):
+                self._offsets.append((entry, entry.offset))
+            else:
+                self._contents.append((entry, _kept(vars(entry))))
+
+    def back(self, keep: int) -> int:
+        """Take the cache back to ``keep`` tokens after the mark, or to the mark itself.
+
+        :returns: how many tokens after the mark the cache holds now: ``keep`` where every entry
+            can be trimmed, else 0.
+        """
+        held = 0 if self._contents else keep
+        for entry, offset in self._offsets:
+            entry.trim(entry.offset - offset - held)
+        for entry, content in self._contents:
+            vars(entry).update(content)
+        return held
+
+
+def _entries(cache: Sequence[Any]) -> Iterator[Any]:
+    """The entries of a prompt cache, parts of composite ones each on its own."""
+    for entry in cache:
+        if isinstance(entry, CacheList):
+            yield from _entries(entry.caches)
+        else:
+            yield entry
+
+
+def _can_trim(entry: Any, ahead: int) -> bool:  # noqa: ANN401
+    """Whether an entry can still be trimmed to its present length ``ahead`` tokens later."""
+    if isinstance(entry, ConcatenateKVCache) or not entry.is_trimmable():
+        return False  # the former moves its offset and leaves the arrays
+    size = getattr(entry, "max_size", None)
+    return size is None or entry.offset + ahead < size
+
+
+def _kept(value: Any) -> Any:  # noqa: ANN401
+    """A copy whose arrays are handles of their own: writing through the others leaves them be."""
+    if isinstance(value, mx.array):
+        return copy.copy(value)
+    if isinstance(value, dict):
+        return {key: _kept(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_kept(each) for each in value)
+    return value
