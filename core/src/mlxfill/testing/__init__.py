@@ -1,1 +1,47 @@
-"""For authors of plugins: tiny models of every cache kind, and drafters that are right or wrong."""
+"""For authors of plugins: tiny models of every cache kind, and plugins that are right or wrong.
+
+Every source and drafter must leave the text as it is, so this is the test to write first::
+
+    from mlxfill.testing import Guest, engine_with, tiny_model
+
+    def test_output_is_what_plain_decoding_writes():
+        model, prompt = tiny_model("qwen3_5"), [5, 9, 5, 9, 5]
+        with engine_with(model) as plain:
+            expected = plain.generate(prompt, temperature=0.7, seed=1)
+        with engine_with(model, Guest(sources=[MySource])) as engine:
+            result = engine.generate(prompt, temperature=0.7, seed=1)
+        assert result.tokens == expected.tokens
+        assert result.faults == []
+
+``MySource`` is called with the request.  ``ScriptedSource`` and ``ScriptedDrafter`` are right as
+often as a test wants: company for the plugin under test.
+"""
+
+from __future__ import annotations
+
+from mlxfill.testing.caches import contents, differences
+from mlxfill.testing.drafters import ScriptedDrafter, ScriptedRows
+from mlxfill.testing.guest import Guest, engine_with, reference_tokens
+from mlxfill.testing.models import ARCHITECTURES, VOCAB, perturbed, tiny_model
+from mlxfill.testing.script import Script
+from mlxfill.testing.sources import Outcome, ScriptedSource
+from mlxfill.testing.tokenizer import EOS, tiny_tokenizer
+
+__all__ = [
+    "ARCHITECTURES",
+    "EOS",
+    "VOCAB",
+    "Guest",
+    "Outcome",
+    "Script",
+    "ScriptedDrafter",
+    "ScriptedRows",
+    "ScriptedSource",
+    "contents",
+    "differences",
+    "engine_with",
+    "perturbed",
+    "reference_tokens",
+    "tiny_model",
+    "tiny_tokenizer",
+]
