@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import typer
 from typer.main import get_group
 
 from mlxfill.plugins import PluginManager, scan
+from mlxfill.plugins.faults import one_line
 
 if TYPE_CHECKING:
-    import typer
-
     from mlxfill.cli.invocation import Invocation
-    from mlxfill.plugins import Catalogue
+    from mlxfill.plugins import Claim
 
 
 def announce(app: typer.Typer) -> None:
@@ -38,18 +38,37 @@ def add_command(app: typer.Typer, word: str, invocation: Invocation) -> None:
     """
     catalogue = scan()
     if word in catalogue.commands:
-        _add_announced(app, word, catalogue, invocation)
+        owner = catalogue.owner("command", catalogue.commands[word])
+        added = _announced_commands(owner, word, invocation)
     else:
-        PluginManager.load(invocation.config(), tolerant=True).register_commands(app)
+        added = _any_commands(invocation)
+    app.add_typer(added)  # without a name: its commands stand beside those of the core
 
 
-def _add_announced(
-    app: typer.Typer, word: str, catalogue: Catalogue, invocation: Invocation
-) -> None:
-    owner = catalogue.owner("command", catalogue.commands[word])
-    manager = PluginManager.only(owner, invocation.config())
-    manager.register_commands(app)
+def _announced_commands(owner: Claim, word: str, invocation: Invocation) -> typer.Typer:
+    manager, added = PluginManager.only(owner, invocation.config()), typer.Typer()
+    manager.register_commands(added)
     if manager.faults:
         raise owner.broken(f"fails to add its commands: {manager.faults[0].message}")
-    if word not in get_group(app).commands:
+    cause = _mistake(added)
+    if cause:
+        raise owner.broken(f"fails to add its commands: {cause}")
+    if word not in get_group(added).commands:
         raise owner.broken(f"announces the command {word!r} and does not add it")
+    return added
+
+
+def _any_commands(invocation: Invocation) -> typer.Typer:
+    """Nobody asked for these plugins: what is wrong with them does not matter here."""
+    added = typer.Typer()
+    PluginManager.load(invocation.config(), tolerant=True).register_commands(added)
+    return typer.Typer() if _mistake(added) else added
+
+
+def _mistake(app: typer.Typer) -> str:
+    """What is wrong with the signature of a command, "" for nothing."""
+    try:
+        get_group(app)
+    except Exception as error:  # noqa: BLE001 - typer raises many kinds
+        return one_line(error)
+    return ""

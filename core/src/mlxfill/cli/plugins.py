@@ -33,7 +33,9 @@ def list_plugins(ctx: typer.Context, as_json: Json = False) -> None:
 
 
 @app.command()
-def info(ctx: typer.Context, name: str, as_json: Json = False) -> None:
+def info(
+    ctx: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME")], as_json: Json = False
+) -> None:
     """Show one plugin: where it comes from, what it hooks into, its settings."""
     from mlxfill.cli.survey import survey
     from mlxfill.errors import PluginError

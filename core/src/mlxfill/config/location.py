@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,15 @@ def _read(path: Path) -> dict[str, Any] | None:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     values = _parse(text, path)
-    return values.get("tool", {}).get("mlxfill") if path.name == "pyproject.toml" else values
+    return _tool_table(values, path) if path.name == "pyproject.toml" else values
+
+
+def _tool_table(values: dict[str, Any], path: Path) -> dict[str, Any] | None:
+    tool = values.get("tool")
+    ours = tool.get("mlxfill") if isinstance(tool, dict) else None
+    if ours is None or isinstance(ours, dict):
+        return ours
+    raise ConfigError(f"{path}: tool.mlxfill must be a table, not {reprlib.repr(ours)}")
 
 
 def _parse(text: str, path: Path) -> dict[str, Any]:
@@ -83,5 +92,5 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
 def _hint(text: str) -> str:
     """TOML has no place for a list and tables of one name: say where the list goes."""
     listed = re.search(r"^\s*plugins\s*=", text, re.MULTILINE)
-    settled = re.search(r"^\s*\[\s*plugins\b", text, re.MULTILINE)
+    settled = re.search(r"^\s*\[\s*(tool\.mlxfill\.)?plugins\b", text, re.MULTILINE)
     return "; write 'enabled = [...]' under [plugins]" if listed and settled else ""

@@ -97,8 +97,8 @@ class Catalogue:
         """
         if name not in self.plugins:
             raise PluginError(
-                f"plugin {name!r} is not installed{did_you_mean(name, self.plugins)}; "
-                f"try: pip install {PROJECT}-{name}"
+                f"plugin {name!r} is not installed; try: pip install {PROJECT}-{name}"
+                f"{did_you_mean(name, self.plugins)}"
             )
         return _only("plugin", self.plugins[name])
 

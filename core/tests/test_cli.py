@@ -1,0 +1,399 @@
+"""The command line: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mlxfill.cli import main
+from mlxfill.testing.installed import HEADER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mlxfill.testing.installed import FakeSite
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+SETTINGS = """
+from attrs import frozen
+
+@frozen
+class Settings:
+    k: int = 8
+
+@mlxfill.hookimpl
+def mlxfill_settings():
+    return Settings
+
+@mlxfill.hookimpl
+def mlxfill_observe(event):
+    pass
+"""
+COMMANDS = """
+@mlxfill.hookimpl
+def mlxfill_register_commands(app):
+    @app.command("zz-go")
+    def go(size: int = 3):
+        "Go somewhere."
+        {body}
+"""
+
+
+class Outcome:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+        self.lines = out.splitlines()
+        self.complaints = [line.removeprefix("error: ") for line in err.splitlines()]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(*arguments: str) -> Outcome:
+        code = main(arguments)
+        return Outcome(code, *capsys.readouterr())
+
+    return run
+
+
+# --- help and wrong use ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_lists_the_commands(run: Any, arguments: list[str]) -> None:
+    outcome = run(*arguments)
+    assert outcome.code == 0
+    assert outcome.out.startswith("Usage: mlxfill ")
+    assert "\n  plugins " in outcome.out
+    assert "\n  config " in outcome.out
+    assert outcome.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["confg"], "No such command 'confg'. Did you mean 'config'? (see mlxfill --help)"),
+        (["--nonsense"], "No such option: --nonsense (see mlxfill --help)"),
+        (["config"], "Missing command. (see mlxfill config --help)"),
+        (
+            ["config", "shw"],
+            "No such command 'shw'. Did you mean 'show'? (see mlxfill config --help)",
+        ),
+        (["plugins", "info"], "Missing argument 'NAME'. (see mlxfill plugins info --help)"),
+        (["config", "show", "-x"], "No such option: -x (see mlxfill config show --help)"),
+        (
+            ["config", "show", "--config"],
+            "No such option: --config (see mlxfill config show --help)",
+        ),
+        (["--config"], "Option '--config' requires an argument. (see mlxfill --help)"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2(
+    run: Any, arguments: list[str], complaint: str
+) -> None:
+    outcome = run(*arguments)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.complaints == [complaint]
+
+
+def test_the_program_is_started_as_a_module_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mlxfill", "confg"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: No such command 'confg'")
+
+
+def test_help_imports_neither_mlx_nor_transformers_nor_plugins(site: FakeSite) -> None:
+    site.add("zz-heavy", "raise SystemExit", commands=["zz-go"])
+    code = (
+        "import sys; from mlxfill.cli import main; main(['--help']); "
+        "print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": f"{site.folder}:{':'.join(sys.path)}"},
+    )
+    *page, modules = done.stdout.splitlines()
+    assert any(line.startswith("  zz-go ") for line in page)
+    assert not {"mlx", "mlx_lm", "transformers", "rich", "cattrs"} & set(modules.split())
+    assert "mlxfill_zz_heavy" not in modules.split()
+
+
+# --- errors ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "complaint"),
+    [
+        ("mlxfill.InputError('k must be 1')", 2, "k must be 1"),
+        ("mlxfill.ConfigError('one\\ntwo')", 2, "one\nerror: two"),
+        ("mlxfill.PluginError('gone')", 2, "gone"),
+        ("mlxfill.ModelError('no shard')", 1, "no shard"),
+        ("RuntimeError('a\\nb')", 1, "RuntimeError: a b (--debug shows where)"),
+        ("KeyboardInterrupt", 130, None),
+        ("__import__('typer').Exit(5)", 5, None),
+        ("__import__('typer').Abort", 1, "aborted"),
+    ],
+)
+def test_what_a_command_raises_ends_in_one_line(
+    run: Any, site: FakeSite, raised: str, code: int, complaint: str | None
+) -> None:
+    site.add("zz-go", HEADER + COMMANDS.format(body=f"raise {raised}"), commands=["zz-go"])
+    outcome = run("zz-go")
+    assert outcome.code == code
+    assert outcome.err == (f"error: {complaint}\n" if complaint else "")
+
+
+def test_debug_shows_the_traceback(run: Any, site: FakeSite) -> None:
+    site.add("zz-go", HEADER + COMMANDS.format(body="raise RuntimeError('x')"), commands=["zz-go"])
+    for arguments in (["--debug", "zz-go"], ["zz-go", "--debug"]):
+        outcome = run(*arguments)
+        assert outcome.code == 1
+        assert outcome.err.startswith("Traceback ")
+        assert outcome.complaints[-1].startswith("RuntimeError: x")
+
+
+def test_options_of_every_command_end_at_two_dashes(run: Any) -> None:
+    outcome = run("plugins", "info", "--", "--debug")
+    assert outcome.code == 2
+    assert outcome.complaints[0].startswith("plugin '--debug' is not installed")
+
+
+# --- config ----------------------------------------------------------------------
+
+
+def test_show_prints_each_value_with_its_source(
+    run: Any, site: FakeSite, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.add("aa", HEADER + SETTINGS)
+    site.add("bb", HEADER)
+    (workplace / "mlxfill.toml").write_text(
+        'model = "tiny"\n[plugins]\nenabled = ["aa"]\n[plugins.bb]\nx = [1]\n'
+        "[generation]\ntop_k = 5\n"
+    )
+    monkeypatch.setenv("MLXFILL_GENERATION__SEED", "7")
+    monkeypatch.setenv("MLXFILL_PLUGINS__AA__K", "9")
+    outcome = run("config", "show")
+    assert outcome.code == 0
+    shown = {tuple(part.strip() for part in line.split("  # ")) for line in outcome.lines}
+    assert shown >= {
+        ('model = "tiny"', "mlxfill.toml"),
+        ("draft = (not set)", "default"),
+        ('plugins.enabled = ["aa"]', "mlxfill.toml"),
+        ("generation.top_k = 5", "mlxfill.toml"),
+        ("generation.seed = 7", "MLXFILL_GENERATION__SEED"),
+        ("generation.max_tokens = 512", "default"),
+        ('trust.assert = ["fill-strict"]', "default"),
+        ("plugins.aa.k = 9", "MLXFILL_PLUGINS__AA__K"),
+        ("plugins.bb.x = [1]", "mlxfill.toml"),
+    }
+
+
+def test_check_approves_or_complains(run: Any, site: FakeSite, workplace: Path) -> None:
+    site.add("aa", HEADER + SETTINGS)
+    good, bad = workplace / "good.toml", workplace / "bad.toml"
+    good.write_text('plugins = ["aa"]')
+    bad.write_text('plugins = ["aa"]\n[generation]\nsed = 1\ntop_p = 2.5')
+    outcome = run("config", "check", "--config", str(good))
+    assert (outcome.code, outcome.lines) == (0, [f"{good}: ok, plugins on: aa"])
+    outcome = run(f"--config={bad}", "config", "check")
+    assert outcome.code == 2
+    assert sorted(outcome.complaints) == [
+        f"{bad}: generation.sed is an unknown key; did you mean 'seed'?",
+        f"{bad}: generation.top_p must be 0 to 1, not 2.5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plugins", "complaint"),
+    [
+        ('["zz-gone"]', "plugin 'zz-gone' is not installed; try: pip install mlxfill-zz-gone"),
+        (
+            '["zz-bad"]',
+            "plugin 'zz-bad' (mlxfill-zz-bad 1.0, entry point mlxfill_zz_bad) cannot be",
+        ),
+        ('["zz-bad", "zz-bad"]', "plugin 'zz-bad' (mlxfill-zz-bad 1.0"),
+    ],
+)
+def test_a_bad_plugin_in_the_config_is_one_line(
+    run: Any, site: FakeSite, workplace: Path, plugins: str, complaint: str
+) -> None:
+    site.add("zz-bad", "raise SystemExit")
+    (workplace / "mlxfill.toml").write_text(f"plugins = {plugins}")
+    outcome = run("config", "check")
+    assert outcome.code == 2
+    assert outcome.complaints[0].startswith(f"mlxfill.toml: plugins.enabled: {complaint}")
+    assert len(outcome.complaints) == plugins.count('",') + 1
+
+
+def test_check_mentions_plugins_that_were_skipped(run: Any, site: FakeSite) -> None:
+    site.add("zz-bad", "raise SystemExit")
+    outcome = run("config", "check")
+    assert outcome.code == 0
+    assert "skipped: plugin 'zz-bad' (mlxfill-zz-bad 1.0" in outcome.err
+
+
+# --- plugins ---------------------------------------------------------------------
+
+
+def rows(outcome: Outcome) -> dict[str, list[str]]:
+    return {line.split()[0]: line.split() for line in outcome.lines}
+
+
+def test_list_shows_what_is_on_off_broken_and_missing(
+    run: Any, site: FakeSite, workplace: Path
+) -> None:
+    site.add("zz-on", HEADER + SETTINGS, version="1.2")
+    site.add("zz-off", "raise SystemExit")
+    site.add("zz-bad", "raise SystemExit(7)")
+    (workplace / "mlxfill.toml").write_text('plugins = ["zz-bad", "zz-on", "zz-gone"]')
+    outcome = run("plugins", "list")
+    assert outcome.code == 0
+    table = rows(outcome)
+    assert table["NAME"][:4] == ["NAME", "STATE", "VERSION", "DISTRIBUTION"]
+    assert table["zz-on"] == ["zz-on", "on", "1.2", "mlxfill-zz-on", "settings,", "observe"]
+    assert table["zz-off"] == ["zz-off", "off", "1.0", "mlxfill-zz-off"]
+    assert table["zz-bad"][:4] == ["zz-bad", "broken", "1.0", "mlxfill-zz-bad"]
+    assert "SystemExit: 7" in next(line for line in outcome.lines if line.startswith("zz-bad"))
+    assert table["zz-gone"][:2] == ["zz-gone", "missing"]
+    assert "mlxfill_zz_off" not in site.imported()
+
+
+def test_list_follows_what_is_installed(run: Any, site: FakeSite) -> None:
+    module = site.add("zz-aa")
+    assert "zz-aa" in rows(run("plugins", "list"))
+    site.remove(module)
+    assert "zz-aa" not in rows(run("plugins", "list"))
+
+
+def test_list_names_both_distributions_of_a_doubled_name(run: Any, site: FakeSite) -> None:
+    site.add("zz-same", distribution="first-owner")
+    site.add("zz-same", distribution="second-owner")
+    listed = {status["name"]: status for status in json.loads(run("plugins", "list", "--json").out)}
+    status = listed["zz-same"]
+    assert status["state"] == "broken"
+    assert set(status["distribution"].split(" and ")) == {"first-owner", "second-owner"}
+    assert "claimed more than once" in status["problem"]
+
+
+def test_list_as_json(run: Any, site: FakeSite, workplace: Path) -> None:
+    site.add(
+        "zz-on", HEADER + SETTINGS, commands=["zz-go"], models=["zz-small"], summary="Does things"
+    )
+    (workplace / "mlxfill.toml").write_text('plugins = ["zz-on"]')
+    first, *_ = json.loads(run("plugins", "list", "--json").out)
+    assert first == {
+        "name": "zz-on",
+        "state": "on",
+        "distribution": "mlxfill-zz-on",
+        "version": "1.0",
+        "entry_point": "mlxfill_zz_on",
+        "summary": "Does things",
+        "hooks": ["mlxfill_settings", "mlxfill_observe"],
+        "commands": ["zz-go"],
+        "models": ["zz-small"],
+        "settings": {"k": "8"},
+        "problem": None,
+    }
+
+
+def test_info_shows_one_plugin(run: Any, site: FakeSite, workplace: Path) -> None:
+    site.add("zz-on", HEADER + SETTINGS, models=["zz-small"], summary="Does things")
+    (workplace / "mlxfill.toml").write_text("[plugins.zz-on]\nk = 3")
+    outcome = run("plugins", "info", "zz-on")
+    assert outcome.code == 0
+    shown = dict(line.split(maxsplit=1) for line in outcome.lines)
+    assert shown["name"] == "zz-on"
+    assert shown["state"] == "on"
+    assert shown["summary"] == "Does things"
+    assert shown["hooks"] == "mlxfill_settings, mlxfill_observe"
+    assert shown["models"] == "zz-small"
+    assert shown["setting"] == "k = 3"
+    assert json.loads(run("plugins", "info", "zz-on", "--json").out)["settings"] == {"k": "3"}
+
+
+def test_info_of_an_unknown_plugin(run: Any, site: FakeSite) -> None:
+    site.add("zz-echo")
+    outcome = run("plugins", "info", "zz-eco")
+    assert outcome.code == 2
+    assert outcome.complaints == [
+        "plugin 'zz-eco' is not installed; try: pip install mlxfill-zz-eco; did you mean 'zz-echo'?"
+    ]
+
+
+# --- commands of plugins ---------------------------------------------------------
+
+
+def test_an_announced_command_is_on_the_help_page_and_works(
+    run: Any, site: FakeSite, workplace: Path
+) -> None:
+    source = HEADER + COMMANDS.format(body="print('went', size)")
+    module = site.add("zz-go", source, commands=["zz-go"], summary="Goes somewhere.")
+    (workplace / "mlxfill.toml").write_text("plugins = []")
+    page = run("--help").lines
+    assert "  zz-go    Goes somewhere." in page
+    assert site.imported() == set()
+    outcome = run("zz-go", "--size", "4")
+    assert (outcome.code, outcome.out) == (0, "went 4\n")
+    assert site.imported() == {module}
+
+
+def test_a_command_that_is_not_announced_works_while_its_plugin_is_on(
+    run: Any, site: FakeSite, workplace: Path
+) -> None:
+    site.add("zz-quiet", HEADER + COMMANDS.format(body="print('went')"))
+    assert run("zz-go").out == "went\n"
+    (workplace / "mlxfill.toml").write_text("plugins = []")
+    assert run("zz-go").code == 2
+
+
+def test_the_commands_of_the_core_cannot_be_taken(run: Any, site: FakeSite) -> None:
+    site.add("zz-thief", "raise SystemExit", commands=["config"])
+    assert run("config", "check").code == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ("raise SystemExit", "cannot be imported: SystemExit"),
+        (HEADER, "announces the command 'zz-go' and does not add it"),
+        (
+            HEADER + "@mlxfill.hookimpl\ndef mlxfill_register_commands(app): 1 / 0",
+            "fails to add its commands: ZeroDivisionError: division by zero",
+        ),
+        (
+            HEADER + COMMANDS.format(body="pass").replace("int", "'Unknown'"),
+            "fails to add its commands: NameError: name 'Unknown' is not defined",
+        ),
+    ],
+)
+def test_an_announced_command_that_cannot_be_had_names_the_plugin(
+    run: Any, site: FakeSite, source: str, cause: str
+) -> None:
+    site.add("zz-go", source, commands=["zz-go"])
+    outcome = run("zz-go")
+    assert outcome.code == 2
+    (line,) = outcome.complaints
+    assert line.startswith("plugin 'zz-go' (mlxfill-zz-go 1.0, entry point mlxfill_zz_go) ")
+    assert cause in line
+
+
+def test_a_broken_command_of_a_plugin_does_not_hide_a_typing_error(
+    run: Any, site: FakeSite
+) -> None:
+    source = HEADER + COMMANDS.format(body="pass").replace("int", "'Unknown'")
+    site.add("zz-quiet", source)
+    outcome = run("confg")
+    assert outcome.code == 2
+    assert outcome.complaints == [
+        "No such command 'confg'. Did you mean 'config'? (see mlxfill --help)"
+    ]
