@@ -6,14 +6,16 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfill_spec_ngram import Guesser, NgramSettings, make_lookup
-from mlxfill_spec_ngram.settings import Match
+
+if TYPE_CHECKING:
+    from mlxfill_spec_ngram.settings import Match
 
 
 @st.composite
@@ -107,7 +109,7 @@ class SlowFollower:
             self.resume(self.broken)
 
     def resume(self, broken: int) -> None:
-        for at in range(broken, min(broken + 16, len(self.history) - 1)):
+        for at in range(broken, min(broken + 16, self.broken_at)):
             if self.history[at] == self.history[-1]:
                 self.next, self.length = at + 1, agreement(self.history, at + 1)
                 return

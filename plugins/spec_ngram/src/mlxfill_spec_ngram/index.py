@@ -16,7 +16,7 @@ _BITS = 21
 class SuffixIndex:
     """A history of ids, and one dict a run length from packed runs to what came next.
 
-    ``lengths`` are the run lengths that are looked up, longest first; ``match`` says which earlier
+    ``lengths`` are the run lengths that are looked up, ascending; ``match`` says which earlier
     occurrence is kept.  A run enters only when the id after it is known, so the end of the
     history never finds itself.  Work per id: one dict entry a length, whatever the history.
     """
@@ -29,7 +29,7 @@ class SuffixIndex:
         self._tables: tuple[tuple[dict[int, int], int, int], ...] = tuple(
             ({}, (1 << _BITS * length) - 1, length) for length in lengths
         )
-        self._mask = self._tables[0][1]
+        self._mask = self._tables[-1][1]
         # The newest ids, each plus one: zeros stand for the emptiness before the first id.
         self._tail = 0
 
@@ -48,7 +48,7 @@ class SuffixIndex:
 
     def extend(self, ids: Iterable[int]) -> None:
         """Add many ids at once, as ``append`` one by one would, several times as fast."""
-        longest = self._tables[0][2]
+        longest = self._tables[-1][2]
         start = max(len(self.history) - longest, 0)
         self.history += ids
         # Runs just before the new ids enter again, with what they had: no harm.
@@ -74,12 +74,14 @@ class SuffixIndex:
         """Position after an earlier occurrence of the longest known run that ends the history,
         and the length of that run; ``(0, 0)`` when none is known.
         """
-        tail = self._tail
+        tail, position, found = self._tail, 0, 0
+        # Shortest first: where a run is unknown, all that end in it are.
         for table, mask, length in self._tables:
-            position = table.get(tail & mask)
-            if position:
-                return position, length
-        return 0, 0
+            known = table.get(tail & mask)
+            if not known:
+                break
+            position, found = known, length
+        return position, found
 
 
 def _run(calls: Iterable[int]) -> None:

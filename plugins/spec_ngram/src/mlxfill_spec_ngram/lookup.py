@@ -63,6 +63,7 @@ class FollowingLookup:
     """
 
     __slots__ = (
+        "_after_lost",
         "_depth",
         "_index",
         "_longest",
@@ -78,7 +79,7 @@ class FollowingLookup:
         self._index = SuffixIndex(settings.lengths, settings.match)
         self._depth = settings.depth
         self._max_depth = settings.max_depth
-        self._longest = settings.lengths[0]
+        self._longest = settings.lengths[-1]
         self.history = self._index.history
         # Where the followed occurrence goes on (0: none), and how many ids it agrees with.
         self._next = 0
@@ -86,6 +87,8 @@ class FollowingLookup:
         # Where a long match broke, and the history's length from which on it may not be resumed.
         self._lost = 0
         self._lost_until = 0
+        # The ids from there on, and where the history goes on after each.
+        self._after_lost: dict[int, int] = {}
 
     def seed(self, ids: Iterable[int]) -> None:
         """Add ids of a prompt: the next guess starts afresh."""
@@ -127,6 +130,9 @@ class FollowingLookup:
         if self.evidence >= _TRUSTED:
             self._lost = at
             self._lost_until = len(self.history) + _NEARBY + 1
+            nearby = self.history[at : at + _NEARBY]
+            following = range(at + len(nearby), at, -1)
+            self._after_lost = dict(zip(reversed(nearby), following, strict=True))
         self._next = self.evidence = 0
 
     def _look_up(self) -> None:
@@ -150,13 +156,10 @@ class FollowingLookup:
 
         A newest id that stood nowhere is taken to replace the one that was expected.
         """
-        history, lost = self.history, self._lost
-        newest = history[-1]
-        nearby = history[lost : min(lost + _NEARBY, len(history) - 1)]
-        if newest in nearby:
-            resumed = lost + nearby.index(newest) + 1
+        resumed = self._after_lost.get(self.history[-1])
+        if resumed:
             return resumed, self._matched(resumed, 1)
-        return (start, length) if start else (lost + 1, 1)
+        return (start, length) if start else (self._lost + 1, 1)
 
 
 def make_lookup(settings: NgramSettings) -> Guesser:

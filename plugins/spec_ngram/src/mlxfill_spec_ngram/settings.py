@@ -75,8 +75,8 @@ class NgramSettings:
 
     @property
     def lengths(self) -> range:
-        """Lengths of the runs that are looked up, longest first."""
-        return range(min(self.max_ngram, LONGEST_INDEXED), self.min_ngram - 1, -1)
+        """Lengths of the runs that are looked up, ascending."""
+        return range(self.min_ngram, min(self.max_ngram, LONGEST_INDEXED) + 1)
 
     @property
     def namespace(self) -> str:
