@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -88,7 +88,11 @@ class MlxfillArm:
         import mlxfill
 
         self.name = " + ".join(["mlxfill", *plugins])
-        self._engine: Any = mlxfill.load(str(folder), plugins=list(plugins), config={})
+        try:
+            # Not the user's own config, whatever it says.
+            self._engine = mlxfill.load(folder, plugins=list(plugins), config={})
+        except mlxfill.MlxfillError as error:
+            raise SystemExit(str(error)) from None
 
     def run(self, prompt: Sequence[int], max_tokens: int) -> Run:
         """Decode through the engine; mlxfill never yields the end-of-turn token."""

@@ -64,5 +64,5 @@ def loaded_blas() -> str:
     if not _MAPPED.is_file():
         return "the platform's"
     if "openblas" in _MAPPED.read_text(encoding="utf-8"):
-        return f"OpenBLAS, {os.environ.get('OPENBLAS_NUM_THREADS', 'all')} thread"
+        return f"OpenBLAS with {os.environ.get('OPENBLAS_NUM_THREADS', 'all')} thread"
     return "mlx's own"

@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,15 +41,16 @@ def main() -> None:
     """Measure the rows asked for and print them in the order of the table."""
     arguments = parse()
     blas.restart_with_openblas()
+    machine = header(arguments)
     chosen: list[Row] = arguments.only
     slow = [row for row in chosen if isinstance(row, Duel) and is_elsewhere(row)]
     outcomes = measure([row for row in chosen if row not in slow], arguments)
     if slow:
         outcomes += measure_without_openblas(slow, arguments)
     outcomes.sort(key=lambda outcome: list(ROWS).index(outcome.key))
-    table.show(title(arguments), outcomes)
+    table.show(", ".join(f"{key} {value}" for key, value in machine.items()), outcomes)
     if arguments.json:
-        table.save(arguments.json, header(arguments), outcomes)
+        table.save(arguments.json, machine, outcomes)
 
 
 def parse() -> argparse.Namespace:
@@ -173,20 +174,20 @@ def measure_without_openblas(rows: Sequence[Duel], arguments: argparse.Namespace
 
 
 def header(arguments: argparse.Namespace) -> dict[str, str | int]:
-    """Say what was measured on."""
-    versions = {name: version(name) for name in ("mlxfill", "mlx", "mlx-lm")}
+    """Say what is measured, and on what."""
+    try:
+        versions = {name: version(name) for name in ("mlxfill", "mlx", "mlx-lm")}
+    except PackageNotFoundError as error:
+        raise SystemExit(
+            f"{error.name} is not installed here; `make test` sets everything up in .venv"
+        ) from None
     return {
         **versions,
-        "blas": blas.loaded_blas(),
+        "BLAS": blas.loaded_blas(),
         "cores": os.cpu_count() or 0,
         "rounds": arguments.rounds,
         "tokens": arguments.tokens,
     }
-
-
-def title(arguments: argparse.Namespace) -> str:
-    """Put the header into one line."""
-    return ", ".join(f"{key} {value}" for key, value in header(arguments).items())
 
 
 if __name__ == "__main__":

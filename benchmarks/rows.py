@@ -124,7 +124,10 @@ GAUGES = (
         Reach("at most", 1.5, "us"),
     ),
     Gauge(
-        "lookup-build", "spec-ngram index of 100k tokens", partial(lookup, "build"), Reach("at most", 200, "ms")
+        "lookup-build",
+        "spec-ngram index of 100k tokens",
+        partial(lookup, "build"),
+        Reach("at most", 200, "ms"),
     ),
     Gauge("rewind-8", "rewind, hybrid, 4 of 8 kept", partial(rewind, 8), SMALL_PART),
     Gauge("rewind-16", "rewind, hybrid, 8 of 16 kept", partial(rewind, 16), SMALL_PART),
