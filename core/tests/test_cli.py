@@ -74,31 +74,32 @@ def test_help_lists_the_commands(run: Any, arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "wrong", "command"),
     [
-        (["confg"], "No such command 'confg'. Did you mean 'config'? (see mlxfill --help)"),
-        (["--nonsense"], "No such option: --nonsense (see mlxfill --help)"),
-        (["config"], "Missing command. (see mlxfill config --help)"),
-        (
-            ["config", "shw"],
-            "No such command 'shw'. Did you mean 'show'? (see mlxfill config --help)",
-        ),
-        (["plugins", "info"], "Missing argument 'NAME'. (see mlxfill plugins info --help)"),
-        (["config", "show", "-x"], "No such option: -x (see mlxfill config show --help)"),
-        (
-            ["config", "show", "--config"],
-            "No such option: --config (see mlxfill config show --help)",
-        ),
-        (["--config"], "Option '--config' requires an argument. (see mlxfill --help)"),
+        (["confg"], "confg", "mlxfill"),
+        (["--nonsense"], "--nonsense", "mlxfill"),
+        (["--config"], "--config", "mlxfill"),
+        (["config"], "Missing command", "mlxfill config"),
+        (["config", "shw"], "shw", "mlxfill config"),
+        (["config", "show", "-x"], "-x", "mlxfill config show"),
+        (["config", "show", "--config"], "--config", "mlxfill config show"),
+        (["plugins", "info"], "NAME", "mlxfill plugins info"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(
-    run: Any, arguments: list[str], complaint: str
+    run: Any, arguments: list[str], wrong: str, command: str
 ) -> None:
     outcome = run(*arguments)
     assert outcome.code == 2
     assert outcome.out == ""
-    assert outcome.complaints == [complaint]
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("error: ")
+    assert wrong in line
+    assert line.endswith(f" (see {command} --help)")
+
+
+def test_a_misspelt_command_gets_the_nearest_one(run: Any) -> None:
+    assert "Did you mean 'config'?" in run("confg").err
 
 
 def test_the_program_is_started_as_a_module_too() -> None:
@@ -394,6 +395,4 @@ def test_a_broken_command_of_a_plugin_does_not_hide_a_typing_error(
     site.add("zz-quiet", source)
     outcome = run("confg")
     assert outcome.code == 2
-    assert outcome.complaints == [
-        "No such command 'confg'. Did you mean 'config'? (see mlxfill --help)"
-    ]
+    assert outcome.complaints[0].startswith("No such command 'confg'.")

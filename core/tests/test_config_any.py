@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfill import Config, ConfigError, load_config
 
+UNTIMED = settings(deadline=None)
 KEYS = ["model", "draft", "num_draft_tokens", "plugins", "generation", "trust", "gate", "enabled"]
 KEYS += [
     "seed",
@@ -100,6 +101,7 @@ def check(path: Path, environ: dict[str, str]) -> None:
         assert isinstance(config, Config)
 
 
+@UNTIMED
 @given(LEGAL)
 def test_a_legal_file_says_the_same_as_a_mapping(path: Path, table: dict[str, Any]) -> None:
     path.write_text(document(table), "utf-8")
@@ -110,24 +112,28 @@ def test_a_legal_file_says_the_same_as_a_mapping(path: Path, table: dict[str, An
         assert from_file.sources[f"generation.{key}"] == str(path)
 
 
+@UNTIMED
 @given(TABLES)
 def test_any_toml_is_a_config_or_its_mistakes(path: Path, table: dict[str, Any]) -> None:
     path.write_text(document(table), "utf-8", errors="replace")
     check(path, {})
 
 
+@UNTIMED
 @given(st.text() | st.text('[]{}=".,\n#plugins enabled1-'))
 def test_any_text_is_a_config_or_one_mistake(path: Path, text: str) -> None:
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     check(path, {})
 
 
+@UNTIMED
 @given(st.binary())
 def test_any_bytes_are_a_config_or_one_mistake(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     check(path, {})
 
 
+@UNTIMED
 @given(
     st.dictionaries(
         st.sampled_from(KEYS).flatmap(
