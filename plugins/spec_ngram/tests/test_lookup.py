@@ -9,7 +9,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mlxfill_spec_ngram import Guesser, NgramSettings, make_lookup
@@ -170,6 +170,7 @@ def test_chunks_do_not_matter(ids: list[int], settings: NgramSettings, data: st.
 
 
 @given(HISTORIES, HISTORIES, HISTORIES, ANY_SETTINGS)
+@example([0], [1], [2, 0, 1, 3, 0, 0, 1], NgramSettings())
 def test_a_seeded_history_is_as_one_added_id_by_id(
     prompt: list[int], second: list[int], reply: list[int], settings: NgramSettings
 ) -> None:
