@@ -10,7 +10,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
-from mlx_lm.models.cache import CacheList, ConcatenateKVCache
+from mlx_lm.models.cache import CacheList, ChunkedKVCache, ConcatenateKVCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,6 +67,8 @@ def _can_trim(entry: Any, ahead: int) -> bool:  # noqa: ANN401
     """Whether an entry can still be trimmed to its present length ``ahead`` tokens later."""
     if isinstance(entry, ConcatenateKVCache) or not entry.is_trimmable():
         return False  # the former moves its offset and leaves the arrays
+    if isinstance(entry, ChunkedKVCache):  # each forward drops what fell out of the chunk
+        return bool(entry.offset - entry.start_position + ahead <= entry.chunk_size)
     size = getattr(entry, "max_size", None)
     return size is None or entry.offset + ahead < size
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from mlxfill.testing.caches import contents, differences
 from mlxfill.testing.drafters import ScriptedDrafter, ScriptedRows
 from mlxfill.testing.guest import Guest, engine_with, reference_tokens
-from mlxfill.testing.models import ARCHITECTURES, VOCAB, perturbed, tiny_model
+from mlxfill.testing.models import ARCHITECTURES, VOCAB, perturbed, shared_model, tiny_model
 from mlxfill.testing.script import Script
 from mlxfill.testing.sources import Outcome, ScriptedSource
 from mlxfill.testing.tokenizer import EOS, tiny_tokenizer
@@ -42,6 +42,7 @@ __all__ = [
     "engine_with",
     "perturbed",
     "reference_tokens",
+    "shared_model",
     "tiny_model",
     "tiny_tokenizer",
 ]

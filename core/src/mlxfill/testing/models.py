@@ -7,6 +7,8 @@ Weights are random but seeded; nothing is downloaded.  Every model has a vocabul
 from __future__ import annotations
 
 import importlib
+import json
+from functools import cache
 from typing import Any
 
 import mlx.core as mx
@@ -86,6 +88,39 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     # mixture of experts
     "qwen3_moe": {**_DENSE, **_MOE},
     "mixtral": {**_DENSE, "num_local_experts": 4},
+    # latent attention: one id at a time goes another way than several
+    "deepseek_v3": {
+        **_DENSE,
+        "num_key_value_heads": 4,
+        "moe_intermediate_size": 32,
+        "num_hidden_layers": 3,
+        "n_shared_experts": 1,
+        "n_routed_experts": 4,
+        "routed_scaling_factor": 1.0,
+        "kv_lora_rank": 16,
+        "q_lora_rank": 16,
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 16,
+        "qk_nope_head_dim": 16,
+        "num_experts_per_tok": 2,
+        "first_k_dense_replace": 1,
+        "attention_bias": False,
+    },
+    # attention in chunks
+    "llama4": {
+        "text_config": {
+            **_DENSE,
+            "model_type": "llama4_text",
+            "attention_bias": False,
+            "attention_chunk_size": 8,
+            "interleave_moe_layer_step": 2,
+            "intermediate_size_mlp": 96,
+            "num_experts_per_tok": 1,
+            "num_local_experts": 2,
+            "rope_scaling": None,
+            "use_qk_norm": True,
+        },
+    },
     # soft-capped, sliding windows
     "gemma2": {
         **_DENSE,
@@ -226,6 +261,19 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
         "hybrid_override_pattern": ["M", "-", "*", "M"],
     },
     # composite cache entries
+    "baichuan_m1": {
+        "vocab_size": VOCAB,
+        "hidden_size": HIDDEN,
+        "intermediate_size": 96,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "rope_theta": 10000.0,
+        "sliding_window": 8,
+        "sliding_window_layers": [1, 3],
+        "conv_window": 2,
+        "rms_norm_eps": 1e-6,
+    },
     "falcon_h1": {
         "hidden_size": HIDDEN,
         "head_dim": 16,
@@ -262,10 +310,21 @@ def tiny_model(name: str, seed: int = 0, **changes: Any) -> Any:  # noqa: ANN401
     return model
 
 
-def perturbed(model: Any, other: Any, scale: float, seed: int = 1) -> Any:  # noqa: ANN401
-    """Give ``other`` (same architecture) the weights of ``model`` plus noise of ``scale`` deviations.
+def shared_model(name: str, **changes: Any) -> Any:  # noqa: ANN401 - an mlx-lm model
+    """``tiny_model``, made once for the same arguments: bind it, do not change it."""
+    return _made(name, json.dumps(changes, sort_keys=True))
 
-    The pair agrees some of the time: a drafter that is sometimes right.
+
+@cache
+def _made(name: str, changes: str) -> Any:  # noqa: ANN401
+    return tiny_model(name, **json.loads(changes))
+
+
+def perturbed(model: Any, other: Any, scale: float, seed: int = 1) -> Any:  # noqa: ANN401
+    """Give ``other`` (same architecture) the weights of ``model`` plus noise.
+
+    ``scale`` is the noise in standard deviations of each weight.  The pair agrees some of the
+    time: a drafter that is sometimes right.
     """
     mx.random.seed(seed)
 
