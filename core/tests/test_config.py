@@ -372,3 +372,43 @@ def test_a_plugin_without_settings_takes_none() -> None:
     assert load_config({}).plugin_settings("echo", None) is None
     with pytest.raises(ConfigError, match=r"^config: plugins.echo: this plugin takes no settings$"):
         load_config({"plugins": {"echo": {"k": 1}}}).plugin_settings("echo", None)
+
+
+@frozen
+class Loose:
+    ratio: float | None = None
+    size: int | str = 1
+    names: str | list[str] = "a"
+    limits: dict[str, int] | None = None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "taken"),
+    [
+        ("ratio", 1, 1.0),
+        ("ratio", None, None),
+        ("size", "all", "all"),
+        ("names", "ab", "ab"),
+        ("names", ["ab"], ["ab"]),
+        ("limits", {"a": 1}, {"a": 1}),
+    ],
+)
+def test_a_setting_may_have_several_types(key: str, value: object, taken: object) -> None:
+    config = load_config({"plugins": {"loose": {key: value}}})
+    assert getattr(config.plugin_settings("loose", Loose), key) == taken
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("ratio", True, "a number"),
+        ("ratio", float("nan"), "a number"),
+        ("size", [1], "a whole number or text"),
+        ("names", 1, "text or a list of text"),
+        ("limits", {"a": "b"}, "a table"),
+    ],
+)
+def test_a_value_of_none_of_the_types_is_a_mistake(key: str, value: object, wanted: str) -> None:
+    config = load_config({"plugins": {"loose": {key: value}}})
+    with pytest.raises(ConfigError, match=f"^config: plugins.loose.{key} must be {wanted}, not "):
+        config.plugin_settings("loose", Loose)
