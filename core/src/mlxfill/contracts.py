@@ -131,6 +131,9 @@ class DraftSampling(Protocol):
     def draw(self, logits: mx.array, positions: Sequence[int]) -> mx.array:
         """``[B, V]`` logits, one absolute position a row, to ``[B]`` ids on the device."""
 
+    def evolved(self, **changes: Any) -> DraftSampling:  # noqa: ANN401 - fields of Sampling
+        """The same keys with other values of ``sampling``, for drafts drawn in their own way."""
+
 
 class TargetView(Protocol):
     """What a drafter may ask of the target.  All arrays stay on the device."""
@@ -188,7 +191,7 @@ class DraftRows(Protocol):
         """
 
     def commit(self, accepted: Sequence[Sequence[int]], context: mx.array | None = None) -> None:
-        """End a round: ids that entered a row after its ``pending`` (the next pending token included).
+        """End a round: ids that entered a row after its ``pending``, the next pending one included.
 
         ``context`` holds the taps ``[B, S, n*H]`` of the window (``pending`` + drafts).
         """

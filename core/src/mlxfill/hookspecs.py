@@ -119,5 +119,7 @@ def mlxfill_logits_processors(
 
 @hookspec
 def mlxfill_observe(event: Event) -> None:
-    """Receive trace events.  Fired when a request opens, faults and finishes, and per round
-    when tracing is on."""
+    """Receive trace events.
+
+    Fired when a request opens, faults and finishes, and per round when tracing is on.
+    """

@@ -13,7 +13,7 @@ The filters are mlx-lm's (``mlx_lm.sample_utils``) in mlx-lm's order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from attrs import evolve, field, frozen
 
@@ -90,7 +90,9 @@ class Sampling:
         for name in ("repetition", "presence", "frequency"):
             _whole(f"{name}_context_size", getattr(self, f"{name}_context_size"), 1)
         if self.seed is not None and not (
-            isinstance(self.seed, int) and not isinstance(self.seed, bool) and 0 <= self.seed < SEEDS
+            isinstance(self.seed, int)
+            and not isinstance(self.seed, bool)
+            and 0 <= self.seed < SEEDS
         ):
             message = f"seed must be a whole number from 0 to 2**63 - 1, not {self.seed!r}"
             raise InputError(message)
@@ -106,7 +108,7 @@ class Sampling:
             return self
         import mlx.core as mx
 
-        high, low = mx.random.randint(0, 1 << 31, (2,)).tolist()
+        high, low = cast("list[int]", mx.random.randint(0, 1 << 31, (2,)).tolist())
         return evolve(self, seed=high << 31 | low)
 
     def check_vocabulary(self, size: int) -> None:
@@ -178,6 +180,10 @@ class Chooser:
 
         return self.choose(logits - mx.logsumexp(logits, axis=-1, keepdims=True), positions)
 
+    def evolved(self, **changes: Any) -> Chooser:  # noqa: ANN401 - fields of Sampling
+        """A chooser with the same seed and keys and other values; never a foreign sampler."""
+        return Chooser(evolve(self.sampling, **changes))
+
     def scores(self, logprobs: mx.array, positions: Sequence[int]) -> mx.array:
         """``[n, V]`` values whose argmax is the choice; their top-2 gap is the margin."""
         import mlx.core as mx
@@ -213,7 +219,8 @@ class Chooser:
         """One row with the global generator set to this position's key, then set back."""
         import mlx.core as mx
 
-        high, low = mx.random.state[0].tolist()
+        state: Any = mx.random.state  # a list of one key; typed as an object
+        high, low = state[0].tolist()
         mx.random.seed(position_seed(self.seed, position))
         try:
             if self.foreign is not None:

@@ -7,19 +7,23 @@ import json
 import os
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
-from mlxfill.engine.gate import MEASURED, CostCurve, points_from
+from mlxfill.engine.gate import CostCurve, points_from
+from mlxfill.model.reading import parameters
 from mlxfill.rewind.window import CacheWindow
 
 if TYPE_CHECKING:
     from mlxfill.model.target import Target
 
 CONTEXT = 48
-BUDGET_S = 0.8
+MEASURED = (1, 8, 2, 4, 16, 32)
+ALWAYS = (1, 8)
+BUDGET_S = 1.5
 FORMAT = 1
 
 
@@ -63,12 +67,10 @@ def _path(target: Target) -> Path:
 
 def fingerprint(target: Target) -> str:
     """What the cost of a window depends on: shapes and dtypes, device, libraries, threads."""
-    from mlx.utils import tree_flatten
-
-    shapes = [(n, p.shape, str(p.dtype)) for n, p in tree_flatten(target.model.parameters())]
+    shapes = [(n, p.shape, str(p.dtype)) for n, p in parameters(target.model)]
     facts = [
         repr(shapes),
-        mx.__version__,
+        version("mlx"),
         repr(sorted(device_facts().items())),
         os.environ.get("LD_PRELOAD", ""),
         os.environ.get("OPENBLAS_NUM_THREADS", ""),
@@ -87,30 +89,32 @@ def device_facts() -> dict[str, Any]:
 
 
 def measure(target: Target, budget_s: float = BUDGET_S) -> CostCurve:
-    """Time forwards of 1, 2, 4, ... ids on a short context; stops when ``budget_s`` is spent.
+    """Time forwards of 1, 8, 2, ... ids on a short context until ``budget_s`` is spent.
 
-    What was not reached is extrapolated.  Needs caches that can be taken back; where they
-    cannot, the curve says that n ids cost n steps, which keeps speculation off.
+    One id and eight are always timed, however slow the model; what was not reached is
+    interpolated.  Needs caches that can be taken back; where they cannot, the curve says
+    that n ids cost n steps, which keeps speculation off.
     """
     cache = target.new_cache()
     window = CacheWindow(target, cache)
     if not window.supported:
         return CostCurve.linear()
-    started = time.perf_counter()
     prompt = mx.arange(CONTEXT)[None] % target.vocab_size
     mx.eval(target.forward(prompt, cache), [c.state for c in cache])
+    _time(window, 1)  # the first forward of a kind also loads kernels
+    started = time.perf_counter()
     times: dict[int, float] = {}
     rewinds: list[float] = []
     for n in MEASURED:
-        runs = 3 if n <= 2 else 2  # noqa: PLR2004
-        samples = [_time(window, n) for _ in range(runs + (n == 1))][-runs:]
-        times[n] = min(s[0] for s in samples)
-        if n > 1:
-            rewinds.append(min(s[1] for s in samples) / times[n])
-        spent = time.perf_counter() - started
-        if n > 1 and spent + 2 * times[n] * runs > budget_s:
-            break
-    return CostCurve(points_from(times), rewind=max(rewinds, default=0.0))
+        if n not in ALWAYS and time.perf_counter() - started + n * times[1] > budget_s:
+            continue
+        forward, rewind = _time(window, n)
+        if time.perf_counter() - started < budget_s:
+            again = _time(window, n)
+            forward, rewind = min(forward, again[0]), min(rewind, again[1])
+        times[n] = forward
+        rewinds.append(rewind / forward)
+    return CostCurve(points_from(times), rewind=max(rewinds))
 
 
 def _time(window: CacheWindow, n: int) -> tuple[float, float]:

@@ -13,7 +13,7 @@ def tool_calls(
     text: str,
     tools: Sequence[Mapping[str, Any]] | None,
 ) -> list[Mapping[str, Any]]:
-    """The calls that ``text`` makes, each ``{"name": ..., "arguments": {...}}``; malformed ones are left out."""
+    """The well-formed calls in ``text``, each ``{"name": ..., "arguments": {...}}``."""
     if not tools or not getattr(tokenizer, "has_tool_calling", False):
         return []
     start, end, parse = tokenizer.tool_call_start, tokenizer.tool_call_end, tokenizer.tool_parser

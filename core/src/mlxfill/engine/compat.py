@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _ATTRIBUTE = "_mlxfill_engines"
 
 
-def stream_generate(
+def stream_generate(  # noqa: PLR0913, PLR0917 - mlx-lm's signature
     model: Any,  # noqa: ANN401
     tokenizer: Any,  # noqa: ANN401
     prompt: str | mx.array | Sequence[int],
@@ -74,7 +74,9 @@ def _responses(
     started = time.perf_counter()
     prompt_tps, count, last = 0.0, 0, None
 
-    def respond(token: int, logprobs: mx.array, origin: str, reason: str | None) -> GenerationResponse:
+    def respond(
+        token: int, logprobs: mx.array, origin: str, reason: str | None
+    ) -> GenerationResponse:
         return GenerationResponse(
             text=detokenizer.last_segment,
             token=token,

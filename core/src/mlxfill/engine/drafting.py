@@ -1,4 +1,4 @@
-"""The drafter of one request: kept aligned with the session, asked for drafts, quarantined if it lies."""
+"""The drafter of one request: kept aligned with the session, quarantined if it lies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import mlx.core as mx
 
 from mlxfill.contracts import Fault
 from mlxfill.engine.gate import NOTHING, Gate, Plan, Survival
+from mlxfill.model.reading import row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ class Drafting:
         vocab_size: int,
         on_fault: Callable[[Fault], None],
     ) -> None:
-        """``cap``: most ids a round; ``draft_cost``: first guess at the cost of one, in plain steps."""
+        """``cap``: most ids a round; ``draft_cost``: first guess at one id's, in plain steps."""
         self.plugin, self.origin, self.rows, self.provider = plugin, origin, rows, provider
         self.cap, self.draft_cost = cap, draft_cost
         self.tap_layers = tuple(rows.tap_layers)
@@ -65,7 +66,7 @@ class Drafting:
 
     def prefilled(self, tokens: Sequence[int], taps: mx.array | None) -> None:
         """A chunk of the prompt went through the target."""
-        self._guard("prefill", lambda: self.rows.prefill(mx.array(tokens)[None], taps))
+        self._guard("prefill", lambda: self.rows.prefill(row(tokens)[None], taps))
         self.processed += len(tokens)
 
     def missed(self, tokens: Sequence[int]) -> None:
@@ -77,7 +78,9 @@ class Drafting:
         if not tokens:
             return
         if self.tap_layers:
-            self._fail("prefill", ValueError("the prewarmed cache holds no states for this drafter"))
+            self._fail(
+                "prefill", ValueError("the prewarmed cache holds no states for this drafter")
+            )
             return
         self.prefilled(tokens, None)
 
@@ -97,7 +100,7 @@ class Drafting:
         """Tell the drafter of the tokens up to ``held`` that others chose."""
         if held <= self.processed or not self.alive:
             return
-        fresh = mx.array(tokens[self.processed : held])[None]
+        fresh = row(tokens[self.processed : held])[None]
         taps = mx.concatenate(self._taps, axis=1) if self._taps else None
         self._taps.clear()
         self._guard("consume", lambda: self.rows.consume(fresh, [fresh.shape[1]], taps))
@@ -121,7 +124,9 @@ class Drafting:
 
     def _could_pay(self, gate: Gate, limit: int) -> bool:
         """Whether even perfect drafts would be worth their cost."""
-        return any(1 + d > gate.curve.cost(1 + d) + d * self.draft_cost for d in range(1, limit + 1))
+        return any(
+            1 + d > gate.curve.cost(1 + d) + d * self.draft_cost for d in range(1, limit + 1)
+        )
 
     def rest(self, tokens: Sequence[int], held: int) -> None:
         """A plain step or another's round went by."""
@@ -157,7 +162,9 @@ class Drafting:
             self._pause = self._idle = min(2 * self._pause + 1, LAST_PAUSE)
         return ids
 
-    def commit(self, drafted: int, accepted: int, entered: list[int], taps: mx.array | None) -> None:
+    def commit(
+        self, drafted: int, accepted: int, entered: list[int], taps: mx.array | None
+    ) -> None:
         """End of a round: ``entered`` follows the old pending token, the new one included."""
         for i in range(min(accepted + 1, drafted)):
             self.survival.learn(i, i < accepted)
@@ -167,7 +174,9 @@ class Drafting:
         self.acceptance_lengths.append(accepted)
         if accepted:
             self._probe_after = FIRST_PROBE
-        self._guard("commit", lambda: self.rows.commit([entered], taps if self.tap_layers else None))
+        self._guard(
+            "commit", lambda: self.rows.commit([entered], taps if self.tap_layers else None)
+        )
         self.processed += len(entered)
 
     def timed(self, gate: Gate, drafted: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
@@ -19,6 +19,7 @@ from mlxfill.engine.run import Run
 from mlxfill.engine.session import Rules, Seat, Session
 from mlxfill.errors import DrafterError, InputError, PluginError
 from mlxfill.model.loading import context_limit, find_model, load_model
+from mlxfill.model.reading import weight_bytes
 from mlxfill.model.target import Target
 from mlxfill.plugins import PluginManager
 from mlxfill.rewind.window import prove_rewind
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 UNBOUNDED = 1 << 60
 
 
-def load(
+def load(  # noqa: PLR0913
     model: str | os.PathLike[str],
     *,
     draft: str | os.PathLike[str] | None = None,
@@ -103,7 +104,9 @@ class Engine:
 
         self.config = load_config(config)
         self.plugins = (
-            plugins if isinstance(plugins, PluginManager) else PluginManager.load(self.config, plugins)
+            plugins
+            if isinstance(plugins, PluginManager)
+            else PluginManager.load(self.config, plugins)
         )
         self.model = model
         self.tokenizer = (
@@ -142,7 +145,7 @@ class Engine:
         """Generate piece by piece.
 
         :param prompt: a string or ids (taken as they are), or chat messages (through the template).
-        :param options: fields of ``Options`` and ``Sampling``: ``max_tokens``, ``temperature``, ``stop``, ...
+        :param options: fields of ``Options`` and ``Sampling``: ``max_tokens``, ``stop``, ...
         :returns: an iterator of ``Piece``; leave it at any time.
         :raises InputError, TemplateError, CacheMismatchError: before anything is computed.
         """
@@ -210,7 +213,12 @@ class Engine:
         return self._assemble(request, options, forwarder, faults, cached)
 
     def _assemble(
-        self, request: Request, options: Options, forwarder: Forwarder, faults: list[Fault], cached: int
+        self,
+        request: Request,
+        options: Options,
+        forwarder: Forwarder,
+        faults: list[Fault],
+        cached: int,
     ) -> Run:
         seats = self._seats(request, faults)
         drafting = self._open_drafting(forwarder, options, faults)
@@ -307,7 +315,10 @@ class Engine:
 
     def prepare(self) -> None:
         """Do now what the first request that speculates would otherwise wait for."""
-        if self.plugins.names or self._drafter is not None:
+        offering = any(
+            "mlxfill_proposal_sources" in self.plugins.hooks(n) for n in self.plugins.names
+        )
+        if offering or self._drafter is not None:
             self.no_rewind()
             self.curve()
 
@@ -342,7 +353,9 @@ class Engine:
                 f"pip install mlxfill-{name if name.startswith('spec-') else 'spec-' + name}"
             )
             raise PluginError(message)
-        assert path is not None
+        if path is None:
+            message = f"draft kind {name!r} needs a draft model: --draft PATH"
+            raise DrafterError(message)
         ordered = sorted(kinds, key=lambda each: each[1].fallback)
         for plugin, kind in ordered:
             if kind.needs_artifact and kind.detect(path):
@@ -384,10 +397,8 @@ class Engine:
 
     def _draft_cost(self, provider: DraftProvider) -> float:
         """First guess: a draft token costs what its weights weigh against the target's."""
-        from mlx.utils import tree_flatten
-
-        total = sum(p.nbytes for _, p in tree_flatten(self.model.parameters()))
-        return min(max(provider.weights_bytes / max(total, 1), 0.0), 1.0)
+        share = provider.weights_bytes / max(weight_bytes(self.model), 1)
+        return min(max(share, 0.0), 1.0)
 
     # --- end ---------------------------------------------------------------------------
 
@@ -401,7 +412,7 @@ class Engine:
             self._measured = True
         self.target.close()
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> Self:
         """The engine itself."""
         return self
 

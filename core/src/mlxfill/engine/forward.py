@@ -13,6 +13,8 @@ import mlx.core as mx
 from attrs import define, field
 
 from mlxfill.errors import InputError
+from mlxfill.model.reading import ids as ids_of
+from mlxfill.model.reading import one_id, row
 from mlxfill.rewind.window import CacheWindow
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ class Forwarder:
                 upto = stop_at
             part = None if embeddings is None else embeddings[None, at - start : upto - start]
             with mx.stream(self.stream), self._taping() as tape:
-                self.target.forward(mx.array(ids[at:upto])[None], self.caches, part)
+                self.target.forward(row(ids[at:upto])[None], self.caches, part)
                 self._take_taps(tape)
                 self._quantize()
                 mx.eval([c.state for c in self.caches])
@@ -103,11 +105,15 @@ class Forwarder:
     # --- one token at a time --------------------------------------------------------
 
     def step(
-        self, pending: mx.array, history: Sequence[int], position: int, embeddings: mx.array | None = None
+        self,
+        pending: mx.array,
+        history: Sequence[int],
+        position: int,
+        embeddings: mx.array | None = None,
     ) -> tuple[mx.array, mx.array]:
-        """Dispatch the forward of ``pending`` ``[1]``, unread or not; answers ``([1] id, [V] logprobs)``.
+        """Dispatch the forward of ``pending`` ``[1]``, unread or not: ``([1] id, [V] logprobs)``.
 
-        ``history`` are the session's tokens that the host knows; ``position`` is that of the new token.
+        ``history``: the session as far as the host knows it; ``position``: the new token's.
         """
         with mx.stream(self.stream):
             with self._taping() as tape:
@@ -129,7 +135,7 @@ class Forwarder:
     def append(self, ids: Sequence[int]) -> None:
         """Forward ids that nobody needs to judge, without a head, and evaluate the caches."""
         with mx.stream(self.stream), self._taping() as tape:
-            self.target.forward(mx.array(ids)[None], self.caches)
+            self.target.forward(row(ids)[None], self.caches)
             self._take_taps(tape)
             self._quantize()
             mx.eval([c.state for c in self.caches])
@@ -153,23 +159,23 @@ class Forwarder:
         """
         first, count = len(known) - 1, len(drafts)
         with mx.stream(self.stream):
-            ids = mx.array(known)
+            ids = row(known)
             if count:
-                tail = drafts if isinstance(drafts, mx.array) else mx.array(drafts)
+                tail = drafts if isinstance(drafts, mx.array) else row(drafts)
                 ids = mx.concatenate([ids, tail.astype(ids.dtype)])
             logits = self._window_logits(ids[None], 0 if want_known else first, rewinds=count > 0)
             rows = self._known_rows(logits[:first], before, tokens) if want_known else []
             logits = logits[first:] if want_known else logits
             start = before + len(known)
             if self.one_by_one:
-                values = drafts.tolist() if isinstance(drafts, mx.array) else list(drafts)
+                values = ids_of(drafts) if isinstance(drafts, mx.array) else list(drafts)
                 judged = self._walk(logits, values, list(tokens[:start]))
             else:
                 judged, values = self._compare(logits, drafts, start)
             judged.known_logprobs = rows
             keep = len(known) + judged.accepted
             if count:
-                self.window.rewind(keep)
+                self._take_back(keep)
             self._quantize()
         self.held += keep
         self.forwards += 1
@@ -196,17 +202,20 @@ class Forwarder:
         self._take_taps(tape)
         return logits[0]
 
-    def _known_rows(
-        self, logits: mx.array, before: int, tokens: Sequence[int]
-    ) -> list[mx.array]:
+    def _take_back(self, keep: int) -> None:
+        """Rewind, and let a replay run while the host goes on."""
+        self.window.rewind(keep)
+        if self.window.needs_tape:
+            mx.async_eval([c.state for c in self.caches])
+
+    def _known_rows(self, logits: mx.array, before: int, tokens: Sequence[int]) -> list[mx.array]:
         """Log-probabilities ``[V]`` of the choices that the known ids replaced."""
         rows = []
         for i in range(logits.shape[0]):
-            row = logits[i : i + 1]
+            each = logits[i : i + 1]
             if self.processors:
-                length = before + 1 + i
-                row = self._processed(self._tokens(tokens, None, length), row)
-            rows.append((row - mx.logsumexp(row, axis=-1, keepdims=True))[0])
+                each = self._processed(self._tokens(tokens, None, before + 1 + i), each)
+            rows.append((each - mx.logsumexp(each, axis=-1, keepdims=True))[0])
         return rows
 
     def _compare(
@@ -217,10 +226,10 @@ class Forwarder:
         logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
         sampled = self.chooser.choose(logprobs, range(position, position + count))
         if isinstance(drafts, mx.array):
-            both = mx.concatenate([sampled.astype(mx.int32), drafts.astype(mx.int32)]).tolist()
+            both = ids_of(mx.concatenate([sampled.astype(mx.int32), drafts.astype(mx.int32)]))
             chosen, values = both[:count], both[count:]
         else:
-            chosen, values = sampled.tolist(), list(drafts)
+            chosen, values = ids_of(sampled), list(drafts)
         accepted = 0
         for token, draft in zip(chosen, values, strict=False):
             if token != draft or token in self.eos:
@@ -234,11 +243,11 @@ class Forwarder:
         rows: list[mx.array] = []
         while True:
             at = len(sampled)
-            row = logits[at : at + 1]
+            each = logits[at : at + 1]
             if self.processors:
-                row = self._processed(self._tokens(history, None, len(history)), row)
-            logprobs = row - mx.logsumexp(row, axis=-1, keepdims=True)
-            token = int(self.chooser.choose(logprobs, (len(history),)).item())
+                each = self._processed(self._tokens(history, None, len(history)), each)
+            logprobs = each - mx.logsumexp(each, axis=-1, keepdims=True)
+            token = one_id(self.chooser.choose(logprobs, (len(history),)))
             sampled.append(token)
             rows.append(logprobs[0])
             if at == len(drafts) or token != drafts[at] or token in self.eos:
@@ -256,16 +265,16 @@ class Forwarder:
         """The session as a device array ``[length]``; the host's part is kept from call to call."""
         known = min(len(history), length)
         if self._seen is None:
-            self._seen, self._seen_count = mx.array(history[:known]), known
+            self._seen, self._seen_count = row(history[:known]), known
         elif self._seen_count < known:
-            fresh = mx.array(history[self._seen_count : known])
+            fresh = row(history[self._seen_count : known])
             self._seen, self._seen_count = mx.concatenate([self._seen, fresh]), known
         tokens = self._seen if self._seen_count == known else self._seen[:known]
         if known == length or pending is None:
             return tokens
         return mx.concatenate([tokens, pending.astype(tokens.dtype)])
 
-    def _taping(self, wanted: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002
+    def _taping(self, wanted: bool = False) -> Any:  # noqa: ANN401
         return self.target.taping() if wanted or self.tap_layers else nullcontext()
 
     def _take_taps(self, tape: Any) -> None:  # noqa: ANN401
@@ -297,7 +306,7 @@ class Forwarder:
 
         if self.options.kv_bits and any(isinstance(c, RotatingKVCache) for c in self.caches):
             message = (
-                "kv_bits cannot be used with a rotating cache (sliding-window model or max_kv_size): "
-                "mlx-lm does not quantize those; leave kv_bits out"
+                "kv_bits cannot be used with a rotating cache (sliding-window model or"
+                " max_kv_size): mlx-lm does not quantize those; leave kv_bits out"
             )
             raise InputError(message)

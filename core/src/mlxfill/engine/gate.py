@@ -15,12 +15,17 @@ from attrs import define, field
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-MEASURED = (1, 2, 4, 8, 16, 32)
 MARGIN = 1.03
 """A window must promise this much more per cost than a plain step: estimates are noisy."""
 UNLIKELY = 0.02
 FOLLOW = 0.15
 """Weight of a newly observed window time in the running cost of its size."""
+EXPLORE_DEPTH = 7
+EXPLORE_EVERY = 32
+"""Where drafts are almost surely right a window costs little more than its tokens are worth even
+when n ids cost n steps, so a closed gate tries one now and then: costs may have been
+measured on a busy machine."""
+SURE = 0.85
 
 
 @define
@@ -35,6 +40,7 @@ class CostCurve:
     points: dict[int, float] = field(factory=lambda: {1: 1.0})
     rewind: float = 0.0
     step_ms: float = 0.0
+    seen: dict[int, int] = field(factory=dict, repr=False, eq=False)
     _table: list[float] = field(factory=list, repr=False, eq=False)
 
     @classmethod
@@ -80,15 +86,16 @@ class CostCurve:
             return
         if not self.step_ms:
             return
-        known = self.cost(n)
+        known, before = self.cost(n), self.seen.get(n, 0)
         # An outlier (another process, a page fault) may not move the curve far at once.
-        seen = min(ms / self.step_ms, 3 * known)
-        self.points[n] = known + FOLLOW * (seen - known)
+        cost = min(ms / self.step_ms, 3 * known)
+        self.points[n] = known + max(FOLLOW, 0.5 / (1 + before)) * (cost - known)
+        self.seen[n] = before + 1
         self._table.clear()
 
 
 BUCKETS = (0, 1, 2, 3, 4, 6, 9, 13, 21, 33)
-PRIOR = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.86, 0.9, 0.94, 0.96)
+PRIOR = (0.2, 0.25, 0.5, 0.62, 0.75, 0.85, 0.92, 0.95, 0.97, 0.98)
 PRIOR_WEIGHT = 4.0
 DECAY = 0.96
 _BUCKET_OF = [max(i for i, low in enumerate(BUCKETS) if low <= s) for s in range(BUCKETS[-1] + 1)]
@@ -116,7 +123,7 @@ class Survival:
         at = bucket_of(evidence)
         return self.hits[at] / self.trials[at]
 
-    def learn(self, evidence: int, hit: bool) -> None:  # noqa: FBT001 - one bit of evidence
+    def learn(self, evidence: int, hit: bool) -> None:
         """One judged position."""
         at = bucket_of(evidence)
         self.trials[at] = self.trials[at] * DECAY + 1.0
@@ -147,6 +154,7 @@ class Gate:
         """``enabled`` False: always as deep as offered."""
         self.curve = curve
         self.enabled = enabled
+        self._closed_on_sure = 0
 
     def plan(
         self,
@@ -173,7 +181,22 @@ class Gate:
             cost -= curve.cost(known) - 1.0  # the known ids are paid for in any case
             if expected > best * cost:
                 best, depth, gain = expected / cost, d, expected - cost
-        return Plan(depth, gain) if depth else NOTHING
+        if depth:
+            return Plan(depth, gain)
+        return self._explore(survival, evidence, limit) if not draft_cost else NOTHING
+
+    def _explore(self, survival: Survival, evidence: int, limit: int) -> Plan:
+        """A try of a closed gate when it is due; due until ``observed``."""
+        if limit < EXPLORE_DEPTH or survival.rate(evidence) ** EXPLORE_DEPTH < SURE:
+            return NOTHING
+        self._closed_on_sure += 1
+        return Plan(EXPLORE_DEPTH, 1.0) if self._closed_on_sure > EXPLORE_EVERY else NOTHING
+
+    def observed(self, n: int, ms: float) -> None:
+        """A window of ``n`` ids, or a plain step, took ``ms``."""
+        self.curve.observe(n, ms)
+        if n > 1:
+            self._closed_on_sure = 0
 
 
 def points_from(times: Mapping[int, float]) -> dict[int, float]:

@@ -18,6 +18,7 @@ from attrs import define, field
 from mlxfill.contracts import Policy
 from mlxfill.engine.gate import NOTHING, Gate, Plan
 from mlxfill.engine.results import SAMPLED
+from mlxfill.model.reading import one_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -103,7 +104,7 @@ class DecodeLoop:
 
     def run(self, first: Flight) -> Iterator[Emitted]:
         """From the first sample, still unread, to the end."""
-        yield from self._emit([int(first[0].item())], SAMPLED, [first[1]])
+        yield from self._emit([one_id(first[0])], SAMPLED, [first[1]])
         while self.ending is None:
             yield from self._hot()
 
@@ -118,10 +119,10 @@ class DecodeLoop:
         if offer and depth:
             yield from self._verify(offer, depth)
             return
-        depth = self._plan_drafter(self._room()).depth
-        drafts = self._draft(depth) if depth else ()
-        if len(drafts):
-            yield from self._draft_round(drafts, offer)
+        drafting = self.drafting
+        drafts = self._draft(drafting) if drafting else ()
+        if drafting and len(drafts):
+            yield from self._draft_round(drafting, drafts, offer)
             return
         yield from self._cold(offer)
 
@@ -129,7 +130,7 @@ class DecodeLoop:
         """Window of the pending token and the first ``depth`` ids of a source's offer."""
         started = time.perf_counter()
         judged, values = self._judge(offer.ids[:depth])
-        self.gate.curve.observe(1 + depth, (time.perf_counter() - started) * 1e3)
+        self.gate.observed(1 + depth, (time.perf_counter() - started) * 1e3)
         accepted = judged.accepted
         self.session.settle(accepted, min(accepted + 1, depth))
         if self.drafting is not None:
@@ -137,20 +138,24 @@ class DecodeLoop:
         yield from self._emit_judged(values, judged, offer.proposal.origin)
         self._rest_drafter()
 
-    def _draft(self, depth: int) -> Sequence[int] | mx.array:
-        assert self.drafting is not None
+    def _draft(self, drafting: Drafting) -> Sequence[int] | mx.array:
+        depth = drafting.plan(self.gate, self._room()).depth
+        if not depth:
+            return ()
         tokens = self.session.tokens
-        self.drafting.catch_up(tokens, self.forwarder.held)
-        return self.drafting.draft(tokens[-1], depth, len(tokens))
+        drafting.catch_up(tokens, self.forwarder.held)
+        return drafting.draft(tokens[-1], depth, len(tokens))
 
-    def _draft_round(self, drafts: Sequence[int] | mx.array, offer: Offer | None) -> Iterator[Emitted]:
+    def _draft_round(
+        self, drafting: Drafting, drafts: Sequence[int] | mx.array, offer: Offer | None
+    ) -> Iterator[Emitted]:
         """Window of the pending token and what the drafter guesses."""
-        drafting = self.drafting
-        assert drafting is not None
         judged, values = self._judge(drafts)
         if offer is not None:
             self._settle_first(offer, judged.sampled[0])
-        drafting.commit(len(values), judged.accepted, judged.sampled, self._kept_taps(1 + judged.accepted))
+        drafting.commit(
+            len(values), judged.accepted, judged.sampled, self._kept_taps(1 + judged.accepted)
+        )
         drafting.timed(self.gate, len(values))
         yield from self._emit_judged(values, judged, drafting.origin)
 
@@ -174,7 +179,7 @@ class DecodeLoop:
             more = not hot and self.budget > 1 and not self.cancelled()
             ahead = self._dispatch(flight[0], unread=1) if more else None
             clock.dispatched()
-            token = int(flight[0].item())
+            token = one_id(flight[0])
             clock.read()
             if offer is not None:
                 self._settle_first(offer, token)
@@ -201,7 +206,10 @@ class DecodeLoop:
     def _wants_hot(self, offer: Offer | None) -> bool:
         if offer is not None and self._promising(offer):
             return True
-        return self.session.near() or self._plan_drafter(self._room() - 1).depth > 0
+        if self.session.near():
+            return True
+        drafting = self.drafting
+        return drafting is not None and drafting.plan(self.gate, self._room() - 1).depth > 0
 
     def _promising(self, offer: Offer) -> bool:
         """Whether waiting for the sample in flight is worth the overlap that it costs."""
@@ -218,7 +226,7 @@ class DecodeLoop:
 
     def _learn(self, clock: _StepClock) -> None:
         if clock.step_s:
-            self.gate.curve.observe(1, clock.step_s * 1e3)
+            self.gate.observed(1, clock.step_s * 1e3)
             self._bubble += FOLLOW * (min(clock.dispatch_s / clock.step_s, 1.0) - self._bubble)
 
     # --- asserted spans ---------------------------------------------------------------------
@@ -245,7 +253,7 @@ class DecodeLoop:
             yield from self._emit([sampled], SAMPLED, [last])
 
     def _append(self, known: list[int], *, final: bool) -> tuple[int, list[mx.array | None]]:
-        """Forward ``known`` in chunks: the sample after it and the log-probability rows of each position.
+        """Forward ``known`` in chunks: the sample after it and log-probability rows.
 
         Rows are only computed when asked for or seen by processors; ``final`` spans
         need no sample (the answer is then 0).
@@ -287,9 +295,6 @@ class DecodeLoop:
     def _plan_offer(self, offer: Offer) -> Plan:
         limit = min(len(offer.ids), self._room())
         return self.gate.plan(offer.seat.survival, offer.evidence, limit) if limit > 0 else NOTHING
-
-    def _plan_drafter(self, room: int) -> Plan:
-        return NOTHING if self.drafting is None else self.drafting.plan(self.gate, room)
 
     # --- the drafter's view of the rest ---------------------------------------------------
 

@@ -32,6 +32,10 @@ def _at_least(low: int) -> Any:  # noqa: ANN401 - an attrs validator
     return check
 
 
+def _listed(value: Sequence[Any] | None) -> tuple[Any, ...]:
+    return tuple(value or ())
+
+
 def _stops(value: str | Sequence[str] | None) -> tuple[str, ...]:
     stops = (value,) if isinstance(value, str) else tuple(value or ())
     for stop in stops:
@@ -76,7 +80,7 @@ class Options:
     eos_token_ids: Sequence[int] | None = None
     input_embeddings: mx.array | None = None
     sampler: Sampler | None = None
-    logits_processors: Sequence[LogitsProcessor] = field(default=(), converter=lambda v: v or ())
+    logits_processors: Sequence[LogitsProcessor] = field(default=(), converter=_listed)
     sources_policy: str = "trust"
     keep_cache: bool = False
     delimiters: Sequence[int] = ()
@@ -114,7 +118,7 @@ def make_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Optio
         raise InputError(message)
     loose = {n: v for n, v in given.items() if n in sampling_names}
     if loose and given.get("sampling") is not None:
-        message = f"give {sorted(loose)[0]} inside sampling or beside it, not both"
+        message = f"give {min(loose)} inside sampling or beside it, not both"
         raise InputError(message)
     merged = {n: v for n, v in defaults.items() if n in OPTION_NAMES}
     merged.update({n: v for n, v in given.items() if n in OPTION_NAMES})

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def own_caches(
-    target: Target, given: PromptCache | list[Any] | None, ids: Sequence[int], max_kv_size: int | None
+    target: Target,
+    given: PromptCache | list[Any] | None,
+    ids: Sequence[int],
+    max_kv_size: int | None,
 ) -> tuple[list[Any], int]:
     """Caches for one request and how many prompt tokens they hold; ``given`` stays the caller's.
 
@@ -41,7 +44,8 @@ def own_caches(
         return caches, held
     from mlx_lm.models.cache import can_trim_prompt_cache, trim_prompt_cache
 
-    if can_trim_prompt_cache(caches) and trim_prompt_cache(caches, 1) == 1:
+    given_back: Any = trim_prompt_cache(caches, 1) if can_trim_prompt_cache(caches) else 0
+    if given_back == 1:
         return caches, held - 1
     return target.new_cache(max_kv_size), 0
 

@@ -52,7 +52,7 @@ def make_prompt(
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:  # noqa: ANN401
-    """Ids of a raw prompt, with the tokenizer's BOS unless the text begins with it (mlx-lm's rule)."""
+    """Ids of a raw prompt, with a BOS unless the text begins with it (mlx-lm's rule)."""
     bos = tokenizer.bos_token
     return list(tokenizer.encode(text, add_special_tokens=bos is None or not text.startswith(bos)))
 
@@ -90,7 +90,9 @@ def check_prompt(ids: Sequence[int], vocab_size: int, context: int | None) -> No
         raise InputError(message)
     low, high = min(ids), max(ids)
     if low < 0 or high >= vocab_size:
-        message = f"prompt id {low if low < 0 else high} is outside the vocabulary 0 to {vocab_size - 1}"
+        message = (
+            f"prompt id {low if low < 0 else high} is outside the vocabulary 0 to {vocab_size - 1}"
+        )
         raise InputError(message)
     if context is not None and len(ids) > context:
         message = f"the prompt has {len(ids)} tokens; the model's context is {context}"

@@ -9,7 +9,7 @@ from attrs import asdict, define, field, frozen
 from mlxfill.contracts import Fault  # noqa: TC001 - attrs resolves it
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import mlx.core as mx
 
@@ -117,6 +117,10 @@ class Result:
         return data
 
 
+def _as_tuple(ids: Iterable[int]) -> tuple[int, ...]:
+    return tuple(ids)
+
+
 @frozen
 class PromptCache:
     """Prompt caches and exactly the ids that they hold.
@@ -124,5 +128,5 @@ class PromptCache:
     ``caches`` is an mlx-lm prompt cache.  Handing it to a request leaves it as it is.
     """
 
-    tokens: tuple[int, ...] = field(converter=tuple)
+    tokens: tuple[int, ...] = field(converter=_as_tuple)
     caches: list[Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import mlx.core as mx
 
@@ -12,9 +12,10 @@ from mlxfill.engine.calls import tool_calls
 from mlxfill.engine.loop import DecodeLoop, Emitted, Ending
 from mlxfill.engine.results import Piece, PromptCache, Result, Stats
 from mlxfill.engine.text import TextStream
+from mlxfill.model.reading import ids, one_float
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from mlxfill.contracts import GenerationMethod
     from mlxfill.engine.drafting import Drafting
@@ -31,7 +32,7 @@ class Run:
     caches hold.  Made by ``Engine.stream``.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of one request, made by the engine
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of one request, made by the engine
         self,
         request: Request,
         options: Options,
@@ -50,7 +51,9 @@ class Run:
         self.forwarder, self.session, self.drafting, self.gate = forwarder, session, drafting, gate
         self.faults = faults
         self.stats = Stats(
-            prompt_tokens=len(request.prompt_ids), cached_tokens=cached, seed=request.sampling.seed or 0
+            prompt_tokens=len(request.prompt_ids),
+            cached_tokens=cached,
+            seed=request.sampling.seed or 0,
         )
         self.ending: Ending | None = None
         self.tokens: list[int] = []
@@ -84,7 +87,11 @@ class Run:
             pass
         text = "".join(self._parts)
         options = self.options
-        keep = PromptCache(self.stats.cache_tokens, self.forwarder.caches) if options.keep_cache else None
+        keep = (
+            PromptCache(self.stats.cache_tokens, self.forwarder.caches)
+            if options.keep_cache
+            else None
+        )
         return Result(
             text=text,
             tokens=self.tokens,
@@ -100,7 +107,7 @@ class Run:
 
     # --- stages -----------------------------------------------------------------------
 
-    def emitted(self) -> Iterator[Emitted]:
+    def emitted(self) -> Generator[Emitted, None, None]:
         """Tokens without text: prefill, then the decode loop.  EOS is left in ``ending``."""
         if self.options.max_tokens == 0:
             self.ending = Ending("length")
@@ -192,7 +199,7 @@ class Run:
 
     # --- pieces ------------------------------------------------------------------------
 
-    def _make_pieces(self) -> Iterator[Piece]:
+    def _make_pieces(self) -> Generator[Piece, None, None]:
         text = TextStream(self.request.tokenizer, self.options.stop)
         stopped = False
         source = self.emitted()
@@ -209,8 +216,8 @@ class Run:
                 if stopped:
                     return
             rest = text.finish()
-            assert self.ending is not None
-            reason = "stop" if text.stopped else self.ending.reason
+            ending = self.ending or Ending("cancelled")
+            reason = "stop" if text.stopped else ending.reason
             self._parts.append(rest)
             self.finish()
             yield Piece(rest, None, finish_reason=reason)
@@ -231,12 +238,12 @@ class Run:
         return piece
 
     def _record(self, piece: Piece) -> None:
-        assert piece.token is not None
-        self.tokens.append(piece.token)
+        token = cast("int", piece.token)
+        self.tokens.append(token)
         self.origins.append(piece.origin)
         self._parts.append(piece.text)
         if piece.logprobs is not None:
-            self._token_logprobs.append(float(piece.logprobs[piece.token].item()))
+            self._token_logprobs.append(one_float(piece.logprobs[token]))
         if piece.top_logprobs is not None:
             self._tops.append(piece.top_logprobs)
 
@@ -266,6 +273,6 @@ def top(logprobs: mx.array, count: int) -> list[tuple[int, float]]:
     """The ``count`` most likely ids of a ``[V]`` row with their log-probabilities, best first."""
     count = min(count, logprobs.shape[0])
     best = mx.argpartition(-logprobs, kth=count - 1)[:count]
-    values = logprobs[best].tolist()
-    pairs = zip(best.tolist(), values, strict=True)
+    values = cast("list[float]", logprobs[best].tolist())
+    pairs = zip(ids(best), values, strict=True)
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))

@@ -102,7 +102,11 @@ class Session:
 
     @staticmethod
     def _sane(seat: Seat, on_fault: Callable[[Fault], None]) -> bool:
-        missing = [n for n in ("propose", "observe", "resolved") if not callable(getattr(seat.source, n, None))]
+        missing = [
+            n
+            for n in ("propose", "observe", "resolved")
+            if not callable(getattr(seat.source, n, None))
+        ]
         if missing:
             on_fault(Fault(seat.plugin, "proposal_sources", f"its source has no {missing[0]}()"))
             return False

@@ -23,9 +23,9 @@ class TextStream:
         self.stopped = False
 
     def add(self, token: int) -> str:
-        """Text that is safe to show after ``token``; sets ``stopped`` when a stop string is complete."""
+        """Text that is safe to show after ``token``; ``stopped`` once a stop string is complete."""
         self._detokenizer.add_token(token)
-        text = self._detokenizer.last_segment
+        text: str = self._detokenizer.last_segment
         return self._release(text) if self._stops else text
 
     def finish(self) -> str:
@@ -33,7 +33,7 @@ class TextStream:
         if self.stopped:
             return ""
         self._detokenizer.finalize()
-        text = self._detokenizer.last_segment
+        text: str = self._detokenizer.last_segment
         if not self._stops:
             return text
         text = self._release(text)
@@ -47,10 +47,15 @@ class TextStream:
             self.stopped = True
             return self._held[: min(found)]
         keep = max(_overlap(self._held, s) for s in self._stops)
-        safe, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        safe, self._held = (
+            self._held[: len(self._held) - keep],
+            self._held[len(self._held) - keep :],
+        )
         return safe
 
 
 def _overlap(text: str, stop: str) -> int:
     """Length of the longest end of ``text`` that begins ``stop``."""
-    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
+    return next(
+        (n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 
 import mlx.nn as nn
@@ -32,6 +33,20 @@ def find_body(model: nn.Module) -> nn.Module | None:
             return module
         queue.extend(c for c in children if isinstance(c, nn.Module))
     return None
+
+
+def mixers(layers: list[nn.Module]) -> list[nn.Module]:
+    """Children of the layers that take a cache: attention, state-space and convolution blocks."""
+    children = (c for layer in layers for c in layer.children().values())
+    return [c for c in children if isinstance(c, nn.Module) and takes_cache(c)]
+
+
+def takes_cache(module: nn.Module) -> bool:
+    """Whether a module's call has a parameter named ``cache``."""
+    try:
+        return "cache" in inspect.signature(type(module).__call__).parameters
+    except (TypeError, ValueError):
+        return False
 
 
 def find_embedding(body: nn.Module, vocab_size: int) -> nn.Module | None:

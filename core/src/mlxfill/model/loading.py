@@ -55,15 +55,10 @@ def find_model(name: str, resolve: Callable[[str], Path | None]) -> Path:
 
 
 def _fetch(repo: str) -> Path:
-    from mlx_lm.utils import hf_repo_to_path
+    """mlx-lm's own download: the local hub cache first, then the hub."""
+    from mlx_lm.utils import _download
 
     try:
-        return Path(hf_repo_to_path(repo))
-    except Exception:  # noqa: BLE001 - not in the local hub cache: try the hub itself
-        pass
-    try:
-        from mlx_lm.utils import _download
-
         return Path(_download(repo))
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
@@ -85,11 +80,12 @@ def load_model(path: Path, adapter_path: str | None = None) -> tuple[Any, Any, d
     from mlx_lm import load
 
     try:
-        model, tokenizer, config = load(str(path), adapter_path=adapter_path, return_config=True)
+        loaded: Any = load(str(path), adapter_path=adapter_path, return_config=True)
     except Exception as error:
         reason = " ".join(str(error).split())[:400] or type(error).__name__
         message = f"{path} cannot be loaded: {reason}"
         raise ModelError(message) from error
+    model, tokenizer, config = loaded
     return model, tokenizer, dict(config)
 
 
@@ -131,8 +127,8 @@ def _check_header(file: Path) -> None:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(file, framework="numpy"):
-            pass
+        with safe_open(file, framework="numpy") as opened:
+            opened.keys()
     except (SafetensorError, OSError) as error:
         message = f"{file} is no whole safetensors file: {' '.join(str(error).split())}"
         raise ModelError(message) from error

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import mlx.core as mx
-from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.models.cache import ArraysCache, make_prompt_cache
 
 from mlxfill.errors import DrafterError, ModelError
 from mlxfill.model import anatomy, hooks
+from mlxfill.model.reading import row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,9 +34,14 @@ class Target:
         self.path = path
         self._tokenizer = tokenizer
         body = anatomy.find_body(model)
-        self.layers = [layer for part in anatomy.layer_lists(body) for layer in part] if body else []
+        self.layers = (
+            [layer for part in anatomy.layer_lists(body) for layer in part] if body else []
+        )
         self.layer_count = len(self.layers)
-        self._hooks = hooks.acquire(model, None if body is model else body, self.layers)
+        # Where states must be replayed, the innermost module that takes the cache is the cheapest.
+        recurrent = any(isinstance(c, ArraysCache) for c in self.new_cache())
+        taped = [*self.layers, *(anatomy.mixers(self.layers) if recurrent else ())]
+        self._hooks = hooks.acquire(model, None if body is model else body, taped)
         self._closed = False
         self.split, self.reason = False, "no module owns both an embedding and layers"
         try:
@@ -85,9 +91,9 @@ class Target:
         self, ids: mx.array, cache: list[Any], embeddings: mx.array | None = None
     ) -> mx.array:
         """``[B, L]`` ids (and ``[B, L, H]`` input embeddings) to ``[B, L, V]`` logits, lazily."""
-        if embeddings is not None:
-            return self.model(ids, cache=cache, input_embeddings=embeddings)
-        return self.model(ids, cache=cache)
+        extra = {} if embeddings is None else {"input_embeddings": embeddings}
+        logits: mx.array = self.model(ids, cache=cache, **extra)
+        return logits
 
     def hidden(self, ids: mx.array, cache: list[Any]) -> mx.array:
         """``[B, L]`` ids to the body's output ``[B, L, H]``; the head is never computed."""
@@ -102,7 +108,8 @@ class Target:
     def project(self, hidden: mx.array) -> mx.array:
         """``[B, L, H]`` normed hidden states to ``[B, L, V]`` logits of the model's own head."""
         with self._hooks.standing_in(hidden):
-            return self.model(mx.zeros(hidden.shape[:2], mx.int32))
+            logits: mx.array = self.model(mx.zeros(hidden.shape[:2], mx.int32))
+        return logits
 
     def taping(self) -> Any:  # noqa: ANN401 - a context manager of hooks.Tape
         """Record layer calls inside the block."""
@@ -127,11 +134,12 @@ class Target:
         if self.embedding is None:
             message = "this model has no embedding that a drafter could use"
             raise DrafterError(message)
-        return self.embedding(ids)
+        rows: mx.array = self.embedding(ids)
+        return rows
 
     def head_rows(self, ids: Sequence[int]) -> Callable[[mx.array], mx.array]:
         """A head for the vocabulary rows ``ids`` only: ``[B, L, H]`` to ``[B, L, len(ids)]``."""
-        rows = mx.array(ids)
+        rows = row(ids)
         return lambda hidden: mx.take(self.project(hidden), rows, axis=-1)
 
     def close(self) -> None:
@@ -140,7 +148,7 @@ class Target:
             self._closed = True
             hooks.release(self.model)
 
-    def __enter__(self) -> Target:
+    def __enter__(self) -> Self:
         """Bind for a ``with`` block."""
         return self
 

@@ -105,7 +105,8 @@ class Rotating:
 
     def rewind(self, keep: int) -> None:
         """Restore the arrays and append the kept entries again."""
-        e, size = self.entry, self.layer.window()
+        e: Any = self.entry
+        size = self.layer.window()
         if keep:
             end = e._idx  # noqa: SLF001
             keys = e.keys[..., end - size : end - size + keep, :]

@@ -49,26 +49,33 @@ class TapedLayer:
         call.layer(*args, **kwargs)
 
     def _find(self) -> LayerCall:
+        """The innermost call that was given the entry: a block rather than its whole layer."""
         calls = self._window.tape.calls if self._window.tape else []
-        for call in calls:
-            if any(_holds(v, self._entry) for v in (*call.args, *call.kwargs.values())):
+        for call in reversed(calls):
+            if _was_given((*call.args, *call.kwargs.values()), self._entry):
                 return call
         message = f"no decoder layer was called with this {type(self._entry).__name__}"
         raise ModelError(message)
 
 
-def _holds(value: object, entry: object) -> bool:
-    """Whether an argument is the entry, a composite around it, or a part of it."""
-    if value is entry:
+def _was_given(values: tuple[Any, ...], entry: Any) -> bool:  # noqa: ANN401
+    """Whether arguments hold the entry itself, a composite around it, or all of its parts."""
+    if any(v is entry for v in values):
         return True
-    parts = getattr(value, "caches", value)
-    if isinstance(parts, list | tuple) and any(p is entry for p in parts):
+    wholes = [getattr(v, "caches", v) for v in values]
+    if any(isinstance(w, list | tuple) and any(p is entry for p in w) for w in wholes):
         return True
-    own = getattr(entry, "caches", ())
-    return any(value is part for part in own)
+    parts = getattr(entry, "caches", ())
+    return bool(parts) and all(any(v is p for v in values) for p in parts)
 
 
-def cut(value: Any, keep: int, size: int, *, mask: bool = False) -> Any:  # noqa: ANN401
+def cut(  # noqa: PLR0911 - one return a shape
+    value: Any,  # noqa: ANN401
+    keep: int,
+    size: int,
+    *,
+    mask: bool = False,
+) -> Any:  # noqa: ANN401
     """``value`` with its window axis (length ``size``) cut to the first ``keep``.
 
     Knows arrays by shape: hidden states ``[B, S, H]``, padding masks and positions

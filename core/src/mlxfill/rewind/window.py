@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 
 from mlxfill.errors import ModelError
+from mlxfill.model.reading import one_float
 from mlxfill.rewind.entries import builtin_rewinder
 from mlxfill.rewind.replay import TapedLayer, Window
 
@@ -120,8 +121,8 @@ def prove_rewind(target: Target, make: MakeRewinder | None = None) -> str:
         mx.eval(target.forward(window[:, :1], never))
         ours, theirs = target.forward(after, tried), target.forward(after, never)
         scale = mx.maximum(mx.abs(theirs).max(), 1.0)
-        error = (mx.abs(ours - theirs).max() / scale).item()
+        off = one_float(mx.abs(ours - theirs).max() / scale)
     except Exception as error:  # noqa: BLE001 - whatever a foreign model raises: no rewinding
         return f"{type(error).__name__}: {error}"
     allowed = 16 * mx.finfo(target.dtype).eps
-    return "" if error <= allowed else f"logits differ by {error:.2g} after a rewind"
+    return "" if off <= allowed else f"logits differ by {off:.2g} after a rewind"

@@ -1,0 +1,39 @@
+"""Reading arrays and parameter trees with types: mlx's own stubs answer unions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+
+def row(ids: Sequence[int]) -> mx.array:
+    """``[L]`` int32 ids on the device."""
+    return mx.array(list(ids), mx.int32)
+
+
+def ids(array: mx.array) -> list[int]:
+    """A 1-D integer array on the host; waits for it."""
+    return cast("list[int]", array.tolist())
+
+
+def one_id(array: mx.array) -> int:
+    """The only element of an integer array; waits for it."""
+    return cast("int", array.item())
+
+
+def one_float(array: mx.array) -> float:
+    """The only element of a floating array; waits for it."""
+    return cast("float", array.item())
+
+
+def parameters(model: Any) -> list[tuple[str, mx.array]]:  # noqa: ANN401 - an mlx module
+    """Names and arrays of all parameters."""
+    return cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))
+
+
+def weight_bytes(model: Any) -> int:  # noqa: ANN401 - an mlx module
+    """Bytes of all parameters."""
+    return sum(array.nbytes for _, array in parameters(model))
