@@ -340,8 +340,8 @@ def test_an_announced_command_is_on_the_help_page_and_works(
     source = HEADER + COMMANDS.format(body="print('went', size)")
     module = site.add("zz-go", source, commands=["zz-go"], summary="Goes somewhere.")
     (workplace / "mlxfill.toml").write_text("plugins = []")
-    page = run("--help").lines
-    assert "  zz-go    Goes somewhere." in page
+    page = run("--help")
+    assert ["zz-go", "Goes", "somewhere."] in [line.split() for line in page.lines]
     assert site.imported() == set()
     outcome = run("zz-go", "--size", "4")
     assert (outcome.code, outcome.out) == (0, "went 4\n")
