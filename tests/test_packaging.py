@@ -72,9 +72,11 @@ def test_there_are_plugins() -> None:
 def test_a_plugin_is_named_after_its_folder(folder: Path) -> None:
     project = settings(folder)["project"]
     assert project["name"] == f"mlxfill-{plugin_name(folder)}"
-    assert project["entry-points"] == {
-        "mlxfill": {plugin_name(folder): f"{package(folder)}.plugin"}
-    }
+    points = project["entry-points"]
+    assert points["mlxfill"] == {plugin_name(folder): f"{package(folder)}.plugin"}
+    assert points.keys() <= {"mlxfill", "mlxfill.commands", "mlxfill.models"}
+    modules = {module for group in points.values() for module in group.values()}
+    assert modules == {f"{package(folder)}.plugin"}
 
 
 @each_plugin

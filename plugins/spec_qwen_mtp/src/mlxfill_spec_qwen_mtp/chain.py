@@ -1,0 +1,144 @@
+"""One head on one target, and one row of drafts on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+
+from mlxfill import DrafterError, DraftSampling, TargetView
+
+if TYPE_CHECKING:
+    from mlx_lm.models.cache import KVCache
+
+    from mlxfill_spec_qwen_mtp.head import MtpHead
+    from mlxfill_spec_qwen_mtp.settings import HeldRows
+
+CHUNK = 512
+"""Most rows of a backlog: more are forwarded at once, so that graphs stay bounded."""
+
+
+class Head:
+    """A head between the embedding and the output head of its target."""
+
+    def __init__(
+        self, module: MtpHead, target: TargetView, vocabulary: tuple[int, ...] | None
+    ) -> None:
+        """``vocabulary``: ascending ids that may be drafted, None for all."""
+        self.module, self.vocabulary = module, vocabulary
+        self._target = target
+        self._rows = None if vocabulary is None else target.head_rows(vocabulary)
+        self._ids = None if vocabulary is None else mx.array(vocabulary)
+
+    def step(self, tokens: mx.array, hidden: mx.array, cache: list[KVCache]) -> mx.array:
+        """``[1, L]`` tokens and the states ``[1, L, H]`` before them to states ``[1, L, H]``."""
+        return self.module(self._target.embed(tokens), hidden, cache)
+
+    def logits(self, state: mx.array) -> mx.array:
+        """``[1, 1, H]`` to ``[1, V]``; ids outside the draft vocabulary get minus infinity.
+
+        Full width, so that the noise of a position's key meets the same ids as in the target.
+        """
+        if self._rows is None or self._ids is None:
+            return self._target.project(state)[:, -1, :]
+        some = self._rows(state)[:, -1, :]
+        every = mx.full((some.shape[0], self._target.vocab_size), -mx.inf, some.dtype)
+        every[:, self._ids] = some
+        return every
+
+
+class Chain:
+    """The drafts of one row.
+
+    Row p of the head's cache pairs token p + 1 with the target's hidden state at p.  With
+    ``processed`` tokens known the hidden state of the last one waits for its partner, the
+    pending token; tokens and states that others brought wait in front of it.
+    """
+
+    def __init__(
+        self, head: Head, sampling: DraftSampling, cache: list[KVCache], held_rows: HeldRows
+    ) -> None:
+        """An empty row; ``cache`` is used in place."""
+        self.cache = cache
+        self.processed = 0
+        self._head, self._sampling = head, sampling
+        self._keeps_chained = held_rows == "chained"
+        self._tokens: list[mx.array] = []
+        self._states: list[mx.array] = []
+        self._fed = 0
+
+    def resume(self, processed: int, state: mx.array) -> None:
+        """Go on after ``processed`` tokens; ``state`` ``[1, 1, H]`` is that of the last of them."""
+        self.processed, self._states = processed, [state]
+
+    @property
+    def state(self) -> mx.array:
+        """The hidden state ``[1, 1, H]`` of the last token processed, after ``catch_up``."""
+        return self._states[-1][:, -1:]
+
+    def take(self, tokens: mx.array, states: mx.array) -> None:
+        """Take note of ``[1, L]`` tokens that entered and their hidden states ``[1, L, H]``."""
+        paired = tokens if self.processed else tokens[:, 1:]  # the first token follows nothing
+        if paired.shape[1]:
+            self._tokens.append(paired)
+        self._states.append(states)
+        self.processed += tokens.shape[1]
+        if sum(each.shape[1] for each in self._tokens) >= CHUNK:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Forward what waits; only keys and values are computed of it."""
+        if self._tokens:
+            tokens, states = self._waiting()
+            rows = tokens.shape[1]
+            self._head.step(tokens, states[:, :rows], self.cache)
+            self._states = [states[:, rows:]]
+        mx.async_eval([entry.state for entry in self.cache], self._states)
+
+    def draft(self, pending: int, depth: int, position: int) -> mx.array:
+        """``[1, depth]`` ids after ``pending``, which enters; the first is for ``position``.
+
+        Nothing is read back: each step is dispatched while the next one is built.
+        """
+        if not self._states:
+            raise DrafterError("an MTP head cannot draft before a token was prefilled")
+        self.processed += 1
+        self._tokens.append(mx.array([[pending]]))
+        tokens, states = self._waiting()
+        self._states = []
+        state = self._head.step(tokens, states, self.cache)[:, -1:]
+        drafts = [self._draw(state, position)]
+        for step in range(1, depth):
+            state = self._head.step(drafts[-1], state, self.cache)
+            drafts.append(self._draw(state, position + step))
+        self._fed = depth - 1
+        return mx.concatenate(drafts, axis=1)
+
+    def settle(self, entered: Sequence[int], states: mx.array) -> None:
+        """End the draft: ``entered`` are the accepted ids and the next pending one, ``states``
+        ``[1, len(entered), H]`` those of the old pending token and of the accepted ids.
+        """
+        accepted = entered[:-1]
+        held = min(len(accepted), self._fed) if self._keeps_chained else 0
+        for entry in self.cache:
+            entry.trim(self._fed - held)
+        if accepted[held:]:
+            self._tokens.append(mx.array([accepted[held:]]))
+        self._states.append(states[:, held:])
+        self.processed += len(accepted)
+
+    def _waiting(self) -> tuple[mx.array, mx.array]:
+        """All waiting tokens ``[1, n]`` and all waiting states ``[1, n or n + 1, H]``."""
+        tokens, self._tokens = _joined(self._tokens), []
+        return tokens, _joined(self._states)
+
+    def _draw(self, state: mx.array, position: int) -> mx.array:
+        """``[1, 1]`` ids."""
+        drawn = self._sampling.draw(self._head.logits(state), (position,))[:, None].astype(mx.int32)
+        mx.async_eval(drawn)
+        return drawn
+
+
+def _joined(parts: list[mx.array]) -> mx.array:
+    return mx.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]

@@ -1,0 +1,91 @@
+"""``config.json`` of a head, and of the release that it is cut from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from mlxfill import DrafterError
+
+MODEL_TYPES = ("qwen3_5_mtp", "qwen3_5_moe_mtp", "qwen3_next_mtp")
+BEYOND_LAYERS = 2
+"""A release that does not say its block size is trained for this many tokens more than it has
+layers: the one that is pending and the one that a single layer predicts again from itself."""
+NEEDED = ("hidden_size", "num_attention_heads", "num_key_value_heads", "rms_norm_eps")
+
+
+@frozen
+class HeadConfig:
+    """What a head is built from.
+
+    ``text``: the text model's config, which the head's layer shares.  ``block_size``: tokens of
+    a round, the pending one included; drafts are ``block_size - 1``.  ``quantization``: as
+    mlx-lm writes it, None for a dense head.
+    """
+
+    text: Mapping[str, Any]
+    block_size: int
+    quantization: Mapping[str, Any] | None
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the hidden states that the head reads and writes."""
+        return int(self.text["hidden_size"])
+
+    @property
+    def layers(self) -> int:
+        """Decoder layers of the head."""
+        return int(self.text.get("mtp_num_hidden_layers", 1))
+
+
+def read_config(folder: Path) -> HeadConfig:
+    """The config of a split head.
+
+    :raises DrafterError: it is missing, broken, or that of something else.
+    """
+    file = folder / "config.json"
+    config = read_json(file)
+    if config.get("model_type") not in MODEL_TYPES:
+        raise DrafterError(
+            f"{file}: model_type {config.get('model_type')!r} is no head that this plugin knows"
+            f" ({', '.join(MODEL_TYPES)})"
+        )
+    text = text_config(config, file)
+    if text.get("mtp_use_dedicated_embeddings"):
+        raise DrafterError(f"{file}: heads with embeddings of their own are not supported")
+    block_size = config.get("block_size", int(text.get("mtp_num_hidden_layers", 1)) + BEYOND_LAYERS)
+    if not isinstance(block_size, int) or block_size <= 1:
+        raise DrafterError(f"{file}: block_size must be at least 2, not {block_size!r}")
+    return HeadConfig(text, block_size, config.get("quantization"))
+
+
+def text_config(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """The text model's part of a config, with the rope parameters where mlx-lm looks for them.
+
+    :raises DrafterError: a value that the layer needs is missing.
+    """
+    text = dict(config.get("text_config") or config)
+    missing = [name for name in NEEDED if name not in text]
+    if missing:
+        raise DrafterError(f"{file} lacks {missing[0]!r}, which the head's layer needs")
+    if not text.get("rope_parameters"):
+        text["rope_parameters"] = {
+            "type": "default",
+            **{key: text[key] for key in ("rope_theta", "partial_rotary_factor") if key in text},
+        }
+    return text
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object.  Raises ``DrafterError`` that names the file."""
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise DrafterError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise DrafterError(f"{file} holds no JSON object")
+    return content

@@ -1,0 +1,136 @@
+"""Loading a head for a target and opening rows on it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+
+from mlxfill import DraftCheckpoint, DrafterError, DraftSampling, TargetView
+from mlxfill_spec_qwen_mtp.chain import Head
+from mlxfill_spec_qwen_mtp.config import read_config
+from mlxfill_spec_qwen_mtp.head import build_head, parameters
+from mlxfill_spec_qwen_mtp.rows import MtpRows
+from mlxfill_spec_qwen_mtp.tensors import at_run_time, read_tensors
+
+if TYPE_CHECKING:
+    from mlxfill_spec_qwen_mtp.settings import HeldRows, MtpSettings
+
+VOCABULARY_FILE = "draft_vocab.json"
+SAMPLED_BYTES = 1 << 16
+"""How much of each end of a weights file goes into its fingerprint."""
+
+
+class MtpProvider:
+    """A loaded head.  An adapter of the target shifts the hidden states that the head reads a
+    little: it drafts all the same.
+    """
+
+    id = "qwen-mtp"
+    supports_target_adapters = True
+    supports_external_tokens = True
+
+    def __init__(self, head: Head, block_size: int, held_rows: HeldRows, identity: str) -> None:
+        """``identity`` names weights and vocabulary in checkpoints."""
+        self.weights_bytes = sum(array.nbytes for array in parameters(head.module).values())
+        self.default_depth = block_size - 1
+        self.draft_vocabulary = head.vocabulary
+        self._head: Head | None = head
+        self._held_rows = held_rows
+        self._namespace = f"qwen-mtp:{identity}:held_rows={held_rows}"
+
+    def open(
+        self,
+        target: TargetView,
+        sampling: DraftSampling,
+        checkpoints: Sequence[DraftCheckpoint | None],
+    ) -> MtpRows:
+        """Rows for one batch; a None checkpoint is an empty row."""
+        if self._head is None:
+            raise DrafterError("this MTP head was closed with its engine: load it again")
+        return MtpRows(
+            self._namespace,
+            self._head,
+            sampling,
+            checkpoints,
+            tap_layers=(target.layer_count - 1,),
+            most_drafts=self.default_depth,
+            held_rows=self._held_rows,
+        )
+
+    def close(self) -> None:
+        """Release the weights."""
+        self._head = None
+
+
+def load_provider(folder: Path, target: TargetView, settings: MtpSettings) -> MtpProvider:
+    """Load the head in ``folder`` for ``target``.
+
+    :raises DrafterError: it is not whole, or not for a target of this size.
+    """
+    config = read_config(folder)
+    name = f"target {target.path}" if target.path else "the target"
+    if not target.hidden_size:
+        raise DrafterError(f"{name} does not give its hidden states apart: no MTP head can use it")
+    if config.hidden_size != target.hidden_size:
+        raise DrafterError(
+            f"MTP head {folder} has hidden size {config.hidden_size}, {name} has"
+            f" {target.hidden_size}: a head serves the model that it was trained with"
+        )
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise DrafterError(f"{folder} has no *.safetensors")
+    where = files[0] if len(files) == 1 else folder
+    dtype = target.embed(mx.zeros((1, 1), mx.int32)).dtype
+    module = build_head(config, at_run_time(read_tensors(files)), dtype, where)
+    vocabulary = read_vocabulary(folder, settings, target.vocab_size)
+    identity = f"{fingerprint(files)}:vocabulary={_digest(json.dumps(vocabulary).encode())}"
+    head = Head(module, target, vocabulary)
+    return MtpProvider(head, config.block_size, settings.held_rows, identity)
+
+
+def read_vocabulary(folder: Path, settings: MtpSettings, vocab_size: int) -> tuple[int, ...] | None:
+    """The ids that may be drafted; None for all.
+
+    :raises DrafterError: the file holds anything but ascending ids of the target's vocabulary.
+    """
+    file = Path(settings.draft_vocab).expanduser() if settings.draft_vocab else None
+    if file is None:
+        file = folder / VOCABULARY_FILE
+        if not file.is_file():
+            return None
+    try:
+        ids = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise DrafterError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(ids, list) or not ids:
+        raise DrafterError(f"{file} must hold a list of ascending token ids")
+    before = -1
+    for token in ids:
+        if type(token) is not int or not before < token < vocab_size:
+            raise DrafterError(
+                f"{file} must hold ascending token ids from 0 to {vocab_size - 1}; {token!r} after"
+                f" {before} is none"
+            )
+        before = token
+    return tuple(ids)
+
+
+def fingerprint(files: Sequence[Path]) -> str:
+    """16 hex digits that tell weights apart: names, sizes, headers and ends of the files."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name}:{file.stat().st_size}".encode())
+        with file.open("rb") as stream:
+            digest.update(stream.read(SAMPLED_BYTES))
+            stream.seek(max(file.stat().st_size - SAMPLED_BYTES, 0))
+            digest.update(stream.read())
+    return digest.hexdigest()[:16]
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
