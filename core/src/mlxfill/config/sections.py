@@ -53,7 +53,7 @@ class Generation:
     kv_group_size: int = field(default=64, validator=one_of(32, 64, 128))
     quantized_kv_start: int = field(default=5000, validator=between(0))
     append_chunk: int = field(default=0, validator=between(0))
-    max_span: int = field(default=32, validator=between(2))
+    max_span: int = field(default=64, validator=between(2))
 
 
 @frozen(kw_only=True)
