@@ -54,11 +54,12 @@ def _lookup_cost(length: int) -> LookupCost:
 
 def rewind(size: int) -> Reading:
     """Take half of a window of ``size`` ids back, relative to its forward."""
-    from rewind_cost import rewind_cost
+    from rewind import measure
 
-    cost = rewind_cost(tiny_folder(), size)
+    (cost,) = measure(tiny_folder(), (size,))
+    added = f"{cost.added_ms:.2f} ms added to a round"
     return Reading(
-        cost.ratio, f"{1e3 * cost.rewind:.2f} ms", f"{1e3 * cost.forward:.2f} ms forward"
+        cost.alone, f"{cost.alone_ms:.2f} ms, {added}", f"{cost.forward_ms:.2f} ms, the forward"
     )
 
 
