@@ -11,6 +11,18 @@ The names ``tiny`` (hybrid target), ``tiny-draft`` (dense draft model) and ``tin
 
 from __future__ import annotations
 
-from mlxfill_model_tiny.asks import Ask, Verdict, held_out_asks, judge
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlxfill_model_tiny.asks import Ask, Verdict, held_out_asks, judge
 
 __all__ = ["Ask", "Verdict", "held_out_asks", "judge"]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on first use (PEP 562): every start of mlxfill imports this package."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from mlxfill_model_tiny import asks
+
+    return getattr(asks, name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from mlxfill import InputError
 from mlxfill_model_tiny.corpus import draw_kind, draw_transcript, training_transcripts
 
 if TYPE_CHECKING:
@@ -60,8 +61,13 @@ def held_out_asks(n: int, seed: int = 0) -> list[Ask]:
 
     The user's text of each stood in no conversation of the training set, and no two
     share it unless they are turns of one conversation (a file is read, then edited).
-    Kinds whose every ask was trained on (the time in a city) do not occur.
+    Kinds whose every ask was trained on (the time in a city) do not occur.  Earlier
+    turns carry their reasoning; the next one may think or not.
+
+    :raises mlxfill.InputError: ``n`` is negative.
     """
+    if n < 0:
+        raise InputError(f"n is {n}: a number of asks is 0 or more")
     return list(islice(_series(seed), n))
 
 
@@ -85,7 +91,7 @@ def _series(seed: int) -> Iterator[Ask]:
     seen = set(_trained_texts())
     while True:
         kind = draw_kind(rng)
-        transcript = draw_transcript(rng, [kind])
+        transcript = draw_transcript(rng, [kind], thinking=True)
         text = transcript.messages[1]["content"]
         if text in seen or transcript.tools is None:
             continue

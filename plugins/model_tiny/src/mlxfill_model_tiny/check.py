@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from mlxfill_model_tiny.arguments import positive
 from mlxfill_model_tiny.asks import Ask, Verdict, held_out_asks, judge
 from mlxfill_model_tiny.corpus import transcripts
 from mlxfill_model_tiny.folders import FOLDERS
@@ -43,7 +44,7 @@ class Score:
         )
 
 
-def reply_to(ask: Ask, model: Any, tokenizer: Any, *, thinking: bool = False) -> str:  # noqa: ANN401
+def reply_to(ask: Ask, model: Any, tokenizer: Any, *, thinking: bool) -> str:  # noqa: ANN401
     """The greedy reply of ``mlx_lm.stream_generate``, without any plugin.
 
     :param model: with ``tokenizer`` as ``mlx_lm.load`` returns them.
@@ -57,7 +58,7 @@ def reply_to(ask: Ask, model: Any, tokenizer: Any, *, thinking: bool = False) ->
     return "".join(piece.text for piece in pieces)
 
 
-def judged(asks: Sequence[Ask], *, thinking: bool = False) -> dict[str, list[Verdict]]:
+def judged(asks: Sequence[Ask], *, thinking: bool) -> dict[str, list[Verdict]]:
     """The shipped target's verdicts, by kind of ask."""
     from mlx_lm import load
 
@@ -96,25 +97,26 @@ def drafters(conversations: int) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print two tables."""
+    """Measure and print the tables."""
     parser = argparse.ArgumentParser(
         prog="python -m mlxfill_model_tiny.check", description="Measure the shipped models."
     )
-    parser.add_argument("--asks", type=int, default=100, help="held-out asks (%(default)s)")
+    parser.add_argument("--asks", type=positive, default=100, help="held-out asks (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="which asks (%(default)s)")
-    parser.add_argument("--thinking", action="store_true", help="let the target think first")
     parser.add_argument(
-        "--conversations", type=int, default=64, help="for the drafters (%(default)s)"
+        "--conversations", type=positive, default=64, help="for the drafters (%(default)s)"
     )
     options = parser.parse_args(arguments)
     console = Console()
-    verdicts = judged(held_out_asks(options.asks, options.seed), thinking=options.thinking)
-    console.print(_quality_table(verdicts))
+    asks = held_out_asks(options.asks, options.seed)
+    for mode, thinking in (("thinking", True), ("not thinking", False)):
+        verdicts = judged(asks, thinking=thinking)
+        console.print(_quality_table(f"tiny, greedy, {mode}", verdicts))
     console.print(_drafter_table(drafters(options.conversations)))
 
 
-def _quality_table(verdicts: dict[str, list[Verdict]]) -> Table:
-    table = Table("kind of ask", "asks", "well-formed", "right tool", "exact", title="tiny, greedy")
+def _quality_table(title: str, verdicts: dict[str, list[Verdict]]) -> Table:
+    table = Table("kind of ask", "asks", "well-formed", "right tool", "exact", title=title)
     for kind in sorted(verdicts):
         table.add_row(kind, *_cells(verdicts[kind]))
     table.add_section()

@@ -81,10 +81,12 @@ def draw_kind(rng: Random) -> str:
     return rng.choices(_KINDS, _WEIGHTS)[0]
 
 
-def draw_transcript(rng: Random, kinds: Iterable[str] | None = None) -> Transcript:
-    """One conversation about ``kinds``, or about one or two kinds that are drawn too."""
+def draw_transcript(
+    rng: Random, kinds: Iterable[str] | None = None, *, thinking: bool | None = None
+) -> Transcript:
+    """One conversation; what is None (one or two kinds, thinking or not) is drawn too."""
     kinds = _draw_kinds(rng) if kinds is None else tuple(kinds)
-    thinking = chance(rng, 0.25)
+    thinking = chance(rng, 0.25) if thinking is None else thinking
     turns = [turn for kind in kinds for turn in _SCENARIOS[kind][0](rng)]
     if chance(rng, 0.1):
         farewell, answer = rng.choice(FAREWELLS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from mlxfill import MlxfillError
+from mlxfill_model_tiny.arguments import positive
 from mlxfill_model_tiny.corpus import TRAINING_SIZE
 from mlxfill_model_tiny.train.settings import Settings
 
@@ -61,7 +62,7 @@ def _add_corpus_options(part: argparse.ArgumentParser, documents: int) -> None:
     part.add_argument("--seed", type=int, default=0, help="same seed, same result (%(default)s)")
     part.add_argument(
         "--documents",
-        type=_positive,
+        type=positive,
         default=documents,
         help="conversations in the training set (%(default)s)",
     )
@@ -71,23 +72,17 @@ def _add_training_options(
     part: argparse.ArgumentParser, steps: int, copy_steps: int | None = None
 ) -> None:
     _add_corpus_options(part, TRAINING_SIZE)
-    part.add_argument("--steps", type=_positive, default=steps, help="batches (%(default)s)")
+    part.add_argument("--steps", type=positive, default=steps, help="batches (%(default)s)")
     part.add_argument(
-        "--batch", type=_positive, default=8, help="conversations in a batch (%(default)s)"
+        "--batch", type=positive, default=8, help="conversations in a batch (%(default)s)"
     )
     if copy_steps is not None:
         part.add_argument(
             "--copy-steps",
-            type=_positive,
+            type=positive,
             default=copy_steps,
             help="batches of the copy task that comes first (%(default)s)",
         )
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
-    return int(text)
 
 
 # The parts import mlx and mlx-lm when they run: `--help` needs neither.
