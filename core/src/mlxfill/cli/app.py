@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mlxfill.cli import config, plugins
+from mlxfill.cli import chat, config, generate, plugins
 
 
 def build() -> typer.Typer:
@@ -18,6 +18,8 @@ def build() -> typer.Typer:
         rich_markup_mode=None,  # plain help: rich would take a third of the time that it may take
     )
     app.callback()(_options)
+    app.command()(generate.generate)
+    app.command()(chat.chat)
     app.add_typer(plugins.app, name="plugins")
     app.add_typer(config.app, name="config")
     return app

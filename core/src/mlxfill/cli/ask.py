@@ -1,0 +1,153 @@
+"""What is asked: a prompt, chat messages and tools, from arguments, files or standard input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from attrs import define
+
+from mlxfill.errors import InputError
+
+STDIN = "-"
+Message = Mapping[str, Any]
+
+
+@define
+class Ask:
+    """The options that make up a question.  ``-`` stands for standard input."""
+
+    prompt: Annotated[
+        str | None,
+        typer.Argument(metavar="PROMPT", help="The question; - or nothing: standard input."),
+    ] = None
+    messages: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Chat messages as JSON, in OpenAI's format."),
+    ] = None
+    tools: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Tools as JSON, in OpenAI's format.")
+    ] = None
+    system: Annotated[
+        str | None,
+        typer.Option("--system", "--system-prompt", metavar="TEXT", help="System message."),
+    ] = None
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw", "--ignore-chat-template", help="Continue the prompt, without chat template."
+        ),
+    ] = False
+
+    def read(self) -> tuple[str | list[Message], list[Message] | None]:
+        """A raw prompt or messages, and the tools.
+
+        :raises InputError: a file is missing or of another form, or there is nothing to ask.
+        """
+        if not self.raw:
+            return self._conversation(), read_tools(self.tools)
+        for name, value in (
+            ("messages", self.messages),
+            ("tools", self.tools),
+            ("system", self.system),
+        ):
+            if value is not None:
+                raise InputError(f"--raw takes a plain prompt: leave out --{name}")
+        return self._prompt(strip=""), None
+
+    def _conversation(self) -> list[Message]:
+        """System message, messages of the file, and the prompt as the newest of the user."""
+        conversation = [] if self.messages is None else read_messages(self.messages)
+        if self.system is not None:
+            if any(message["role"] == "system" for message in conversation):
+                raise InputError(f"give --system or a system message in {self.messages}, not both")
+            conversation.insert(0, {"role": "system", "content": self.system})
+        if self.prompt is not None or self.messages is None:
+            conversation.append({"role": "user", "content": self._prompt(strip="\n")})
+        return conversation
+
+    def _prompt(self, strip: str) -> str:
+        """The prompt, without the line break that a shell puts after it (if ``strip`` is one)."""
+        if self.prompt is not None and self.prompt != STDIN:
+            prompt = self.prompt
+        elif self.prompt is None and sys.stdin.isatty():
+            raise InputError(
+                "no prompt: give one as an argument, with --messages FILE, or through a pipe"
+            )
+        else:
+            prompt = _read(STDIN, "prompt").removesuffix(strip)
+        if not prompt:
+            raise InputError("the prompt is empty: at least one character is needed")
+        if not prompt.isascii() and any("\ud800" <= c <= "\udfff" for c in prompt):
+            raise InputError("the prompt is not UTF-8")
+        return prompt
+
+
+def read_messages(file: str) -> list[Message]:
+    """Chat messages from a JSON file: a list, or an object with the key ``messages``."""
+    value = _json(file, "messages")
+    value = value.get("messages") if isinstance(value, dict) else value
+    if not isinstance(value, list) or not value:
+        raise InputError(f"--messages {file}: must hold a list of messages with role and content")
+    for at, message in enumerate(value):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise InputError(
+                f"--messages {file}: message {at} has no role: {json.dumps(message)[:80]}"
+            )
+    return [_for_template(message) for message in value]
+
+
+def read_tools(file: str | None) -> list[Message] | None:
+    """Tools from a JSON file: a list, or an object with the key ``tools``."""
+    if file is None:
+        return None
+    value = _json(file, "tools")
+    value = value.get("tools") if isinstance(value, dict) else value
+    if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
+        raise InputError(f"--tools {file}: must hold a list of tools in OpenAI's format")
+    return value
+
+
+def _for_template(message: dict[str, Any]) -> Message:
+    """OpenAI's format allows forms that few templates know: text in parts, arguments as text."""
+    changed = dict(message)
+    content = message.get("content")
+    if isinstance(content, list):
+        changed["content"] = "".join(
+            part.get("text", "") for part in content if isinstance(part, dict)
+        )
+    if isinstance(message.get("tool_calls"), list):
+        changed["tool_calls"] = [_call(call) for call in message["tool_calls"]]
+    return changed
+
+
+def _call(call: Any) -> Any:  # noqa: ANN401 - whatever the file holds
+    try:
+        arguments = json.loads(call["function"]["arguments"])
+    except (TypeError, KeyError, ValueError):
+        return call
+    return {**call, "function": {**call["function"], "arguments": arguments}}
+
+
+def _json(file: str, option: str) -> Any:  # noqa: ANN401
+    text = _read(file, option)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) or type(error).__name__
+        raise InputError(f"--{option} {file}: is not JSON: {reason}") from error
+
+
+def _read(file: str, option: str) -> str:
+    """Text of a file or of standard input."""
+    try:
+        return (sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()).decode()
+    except OSError as error:
+        raise InputError(f"--{option} {file}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        where = "standard input" if file == STDIN else f"--{option} {file}"
+        raise InputError(f"{where} is not UTF-8 (at byte {error.start})") from error

@@ -1,0 +1,94 @@
+"""A conversation with an engine, whose caches are kept from turn to turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mlxfill.errors import CacheMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mlxfill.engine import Engine, PromptCache, Result
+    from mlxfill.engine.run import Run
+
+
+class Conversation:
+    """Messages so far and the caches that hold them.
+
+    ``open`` starts a turn, ``close`` ends it::
+
+        run = conversation.open("Which files changed?")
+        for piece in run: ...
+        result = conversation.close(run)
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+        system: str | None = None,
+    ) -> None:
+        """``options``: keywords of ``Engine.stream`` that hold for every turn."""
+        self.engine, self.tools, self.options = engine, tools, dict(options or {})
+        self.system = system
+        self.messages: list[Mapping[str, Any]] = []
+        self.last: Result | None = None
+        self._cache: PromptCache | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything but the system message."""
+        self.messages = [] if self.system is None else [{"role": "system", "content": self.system}]
+        self._cache = None
+
+    def open(self, text: str, **options: Any) -> Run:  # noqa: ANN401
+        """Say ``text``; the reply starts from the last turn's caches if its prompt extends them.
+
+        :raises InputError, TemplateError: the turn did not happen.
+        """
+        self.messages.append({"role": "user", "content": text})
+        settled = {**self.options, **options, "keep_cache": True}
+        try:
+            try:
+                return self.engine.stream(
+                    self.messages, tools=self.tools, cache=self._cache, **settled
+                )
+            except CacheMismatchError:  # the template writes an earlier turn in another way
+                return self.engine.stream(self.messages, tools=self.tools, **settled)
+        except Exception:
+            self.forget_turn()
+            raise
+
+    def close(self, run: Run) -> Result:
+        """Take the reply into the conversation."""
+        result = run.result()
+        self.last, self._cache = result, result.cache
+        self.messages.append(as_message(self.engine.tokenizer, result))
+        return result
+
+    def forget_turn(self) -> None:
+        """As if the newest line had not been said."""
+        if self.messages and self.messages[-1]["role"] == "user":
+            self.messages.pop()
+
+
+def as_message(tokenizer: Any, result: Result) -> dict[str, Any]:  # noqa: ANN401
+    """A reply as chat templates want it: reasoning and tool calls apart from the text."""
+    reasoning, text = _apart(tokenizer, result.text)
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if result.tool_calls:
+        message["content"] = text.partition(tokenizer.tool_call_start)[0].rstrip()
+        message["tool_calls"] = [{"type": "function", "function": c} for c in result.tool_calls]
+    return message
+
+
+def _apart(tokenizer: Any, text: str) -> tuple[str, str]:  # noqa: ANN401
+    """Reasoning and the text after it."""
+    if not tokenizer.has_thinking or tokenizer.think_end not in text:
+        return "", text
+    reasoning, _, rest = text.partition(tokenizer.think_end)
+    return reasoning.removeprefix(tokenizer.think_start).strip(), rest.lstrip("\n")

@@ -1,0 +1,32 @@
+"""Ctrl-C that ends a reply and not the program."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+
+@contextmanager
+def stoppable() -> Iterator[threading.Event]:
+    """An event, for the option ``cancel``, that the first Ctrl-C sets.
+
+    A second one interrupts the block as usual.
+    """
+    stop = threading.Event()
+
+    def on_interrupt(_signal: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,79 @@
+"""What a request cost, as a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
+
+    from mlxfill.contracts import Fault
+    from mlxfill.engine import Result
+    from mlxfill.engine.results import Stats
+
+
+def bare_table(**options: Any) -> Table:  # noqa: ANN401 - options of rich's Table
+    """A table with a line under its head and no frame."""
+    return Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), **options
+    )
+
+
+def stats_table(stats: Stats) -> Table:
+    """One row: tokens and speed, forwards and what they brought, the prompt."""
+    cells = {
+        "tokens": str(stats.generated_tokens),
+        "tokens/s": f"{stats.decode_tps:.1f}",
+        "forwards": str(stats.target_forwards),
+        "per forward": f"{stats.tokens_per_forward:.2f}",
+        "accepted": _accepted(stats),
+        "prompt": _prompt(stats),
+        "prefill": f"{stats.prefill_ms / 1e3:.2f} s",
+    }
+    table = bare_table(caption=f"seed {stats.seed}", caption_justify="left")
+    for name in cells:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_row(*cells.values())
+    return table
+
+
+def _accepted(stats: Stats) -> str:
+    """Verified drafts and asserted tokens: ``27/28 + 12 filled``."""
+    drafted, filled = stats.spec.get("drafted", 0), stats.fill.get("injected", 0)
+    parts = [f"{stats.spec['accepted']}/{drafted}"] if drafted else []
+    return " + ".join([*parts, *([f"{filled} filled"] if filled else [])]) or "-"
+
+
+def _prompt(stats: Stats) -> str:
+    cached = f" ({stats.cached_tokens} cached)" if stats.cached_tokens else ""
+    return f"{stats.prompt_tokens}{cached}"
+
+
+def print_faults(console: Console, faults: Iterable[Fault]) -> None:
+    """A line for each plugin that was set aside."""
+    for fault in faults:
+        line = f"fault: {fault.plugin} ({fault.where}): {fault.message}"
+        console.print(line, style="yellow", markup=False, soft_wrap=True)
+
+
+def logprobs_table(result: Result, tokens: list[str]) -> Table:
+    """A row a token: its log-probability, and the likeliest tokens there.
+
+    :param tokens: the text of each token of ``result``.
+    """
+    table = bare_table()
+    table.add_column("token")
+    table.add_column("id", justify="right")
+    table.add_column("log-probability", justify="right")
+    table.add_column("likeliest")
+    alternatives = result.top_logprobs or [[]] * len(tokens)
+    values: Sequence[float | None] = result.logprobs or [None] * len(tokens)
+    for text, token, value, best in zip(tokens, result.tokens, values, alternatives, strict=True):
+        shown = "  ".join(f"{i} {p:.2f}" for i, p in best)
+        table.add_row(repr(text), str(token), "" if value is None else f"{value:.3f}", shown)
+    return table

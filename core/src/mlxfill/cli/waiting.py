@@ -1,0 +1,47 @@
+"""Shows on standard error, if that is a terminal, that something takes its time."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+
+@contextmanager
+def waiting(console: Console, what: str) -> Iterator[None]:
+    """A spinner while the block runs."""
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
+
+
+@contextmanager
+def prefill_bar(console: Console) -> Iterator[Callable[[int, int], None] | None]:
+    """Something for ``on_prefill_progress`` that draws a bar, gone when the prompt is done."""
+    if not console.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=console, transient=True) as bar:
+        yield _advance(bar)
+
+
+def _advance(bar: Progress) -> Callable[[int, int], None]:
+    task = bar.add_task("reading")
+
+    def advance(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+        if done >= total:
+            bar.stop()
+
+    return advance
