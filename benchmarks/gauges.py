@@ -35,7 +35,7 @@ def tiny_folder() -> Path:
     return Path(str(resources.files("mlxfill_model_tiny"))) / "models" / "target"
 
 
-def lookup(part: Literal["propose", "append", "build"]) -> Reading:
+def lookup(part: Literal["propose_new", "append", "build"]) -> Reading:
     """Look up, append or build as ``spec-ngram`` does by default, on a long history."""
     from lookup import BUILT, LONGEST
 

@@ -114,7 +114,7 @@ GAUGES = (
     Gauge(
         "lookup-propose",
         "spec-ngram propose, 128k tokens",
-        partial(lookup, "propose"),
+        partial(lookup, "propose_new"),
         Reach("at most", 2, "us"),
     ),
     Gauge(
