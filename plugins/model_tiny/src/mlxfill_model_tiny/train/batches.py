@@ -23,7 +23,7 @@ _CONTEXT_WEIGHT = 0.1
 _SORTED_TOGETHER = 16
 """Batches whose documents are sorted by length before they are cut apart."""
 
-_COPY_ROWS, _COPY_LENGTH = 16, 128
+_COPY_LENGTH = 128
 
 
 def training_batches(documents: Sequence[Document], rows: int, seed: int) -> Iterator[Batch]:
@@ -50,7 +50,7 @@ def validation_batches(documents: Sequence[Document], rows: int = 16) -> Iterato
         yield mx.array(np.maximum(ids, 0)), mx.array(own)
 
 
-def copy_batches(documents: Sequence[Document], seed: int) -> Iterator[Batch]:
+def copy_batches(documents: Sequence[Document], rows: int, seed: int) -> Iterator[Batch]:
     """Random segments that come again; only repeated tokens count.
 
     Tokens are drawn from what the assistant writes in ``documents``.  A few hundred short
@@ -62,9 +62,9 @@ def copy_batches(documents: Sequence[Document], seed: int) -> Iterator[Batch]:
     alphabet, count = np.unique(written, return_counts=True)
     share = np.sqrt(count) / np.sqrt(count).sum()
     while True:
-        ids = np.zeros((_COPY_ROWS, _COPY_LENGTH + 1), dtype=np.int32)
-        weights = np.zeros((_COPY_ROWS, _COPY_LENGTH + 1), dtype=np.float32)
-        for row in range(_COPY_ROWS):
+        ids = np.zeros((rows, _COPY_LENGTH + 1), dtype=np.int32)
+        weights = np.zeros((rows, _COPY_LENGTH + 1), dtype=np.float32)
+        for row in range(rows):
             few = rng.choice(alphabet, 2 ** rng.integers(2, 7), p=share)
             segments = [rng.choice(few, rng.integers(2, 10)) for _ in range(rng.integers(3, 9))]
             _repeat(segments, ids[row], weights[row], rng)

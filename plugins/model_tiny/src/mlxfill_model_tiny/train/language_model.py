@@ -54,7 +54,7 @@ def _train(model: Any, forward: Forward, settings: Settings) -> list[float]:  # 
 
     copying = Phase(
         "copying",
-        copy_batches(documents, settings.seed),
+        copy_batches(documents, 2 * settings.batch, settings.seed),
         loss,
         dict,
         settings.copy_steps,

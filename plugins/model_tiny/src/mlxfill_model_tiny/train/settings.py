@@ -14,7 +14,8 @@ class Settings:
     """Where and how to train; the defaults made the models in this package.
 
     ``steps`` counts batches of conversations, ``copy_steps`` batches of the copy task
-    before them; ``documents`` conversations are drawn, of which ``batch`` make a step.
+    before them; ``documents`` conversations are drawn, of which ``batch`` make a step (the
+    short rows of the copy task: twice as many).
     """
 
     out: Path
