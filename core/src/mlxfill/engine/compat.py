@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
-from mlx_lm.generate import GenerationResponse, generation_stream, wired_limit
+from mlx_lm.generate import GenerationResponse, generation_stream
 
 from mlxfill.engine.engine import Engine
 from mlxfill.engine.results import SAMPLED
 from mlxfill.errors import InputError
+from mlxfill.sampling import Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
+
+    from mlxfill.engine.run import Run
+
+MLX_LM_DEFAULTS = {
+    "sampling": Sampling(),
+    "max_kv_size": None,
+    "prefill_step_size": 2048,
+    "kv_bits": None,
+    "kv_group_size": 64,
+    "quantized_kv_start": 5000,
+}
+"""The user's ``[generation]`` table says nothing about a call written for mlx-lm."""
 
 _ATTRIBUTE = "_mlxfill_engines"
 
@@ -48,10 +60,10 @@ def stream_generate(  # noqa: PLR0913, PLR0917 - mlx-lm's signature
     kwargs.pop("num_draft_tokens", None)
     if "prompt_progress_callback" in kwargs:
         kwargs["on_prefill_progress"] = kwargs.pop("prompt_progress_callback")
-    kwargs.setdefault("prefill_step_size", 2048)
+    options = {**MLX_LM_DEFAULTS, **kwargs}
     engine = _engine(model, tokenizer, stream, dict(engine_options or {}))
-    run = engine.stream(prompt, max_tokens=max_tokens, **kwargs)
-    return _responses(engine, run, max_tokens, stream)
+    run = engine.stream(prompt, max_tokens=max_tokens, **options)
+    return _with_cache(run, _responses(engine, run, max_tokens))
 
 
 def _engine(model: Any, tokenizer: Any, stream: Any, options: dict[str, Any]) -> Engine:  # noqa: ANN401
@@ -63,20 +75,28 @@ def _engine(model: Any, tokenizer: Any, stream: Any, options: dict[str, Any]) ->
     return engines[key]
 
 
+def _with_cache(
+    run: Run, responses: Generator[GenerationResponse, None, None]
+) -> Generator[GenerationResponse, None, None]:
+    """mlx-lm leaves every token of the reply, EOS included, in the caller's ``prompt_cache``."""
+    try:
+        yield from responses
+    finally:
+        if run.options.prompt_cache is not None:
+            run.fill_caches()
+
+
 def _responses(
     engine: Engine,
-    run: Any,  # noqa: ANN401
+    run: Run,
     max_tokens: int,
-    stream: Any,  # noqa: ANN401
 ) -> Generator[GenerationResponse, None, None]:
     detokenizer = engine.tokenizer.detokenizer
-    size = len(run.request.prompt_ids) - run.stats.cached_tokens
+    size = len(run.request.prompt_ids)
     started = time.perf_counter()
     prompt_tps, count, last = 0.0, 0, None
 
-    def respond(
-        token: int, logprobs: mx.array, origin: str, reason: str | None
-    ) -> GenerationResponse:
+    def respond(token: int, logprobs: Any, origin: str, reason: str | None) -> GenerationResponse:
         return GenerationResponse(
             text=detokenizer.last_segment,
             token=token,
@@ -90,25 +110,23 @@ def _responses(
             finish_reason=reason,
         )
 
-    # Only Metal has a wired limit; elsewhere mlx-lm's context manager does nothing.
-    with wired_limit(engine.model, [stream]) if mx.metal.is_available() else nullcontext():
-        for last in run.emitted():
-            count += 1
-            if count == 1:
-                now = time.perf_counter()
-                prompt_tps, started = size / (now - started), now
-            detokenizer.add_token(last.token)
-            if count == max_tokens:
-                break
-            yield respond(last.token, last.logprobs, last.origin, None)
-        run.finish()
-        detokenizer.finalize()
-        ending = run.ending
-        if count == max_tokens or ending is None or ending.eos is None:
-            if last is not None:
-                yield respond(last.token, last.logprobs, last.origin, "length")
-            return
-        if not count:
-            prompt_tps = size / max(time.perf_counter() - started, 1e-9)
+    for last in run.emitted():
         count += 1
-        yield respond(ending.eos, ending.logprobs, SAMPLED, "stop")
+        if count == 1:
+            now = time.perf_counter()
+            prompt_tps, started = size / (now - started), now
+        detokenizer.add_token(last.token)
+        if count == max_tokens:
+            break
+        yield respond(last.token, last.logprobs, last.origin, None)
+    run.finish()
+    detokenizer.finalize()
+    ending = run.ending
+    if count == max_tokens or ending is None or ending.eos is None:
+        if last is not None:
+            yield respond(last.token, last.logprobs, last.origin, "length")
+        return
+    if not count:
+        prompt_tps = size / max(time.perf_counter() - started, 1e-9)
+    count += 1
+    yield respond(ending.eos, ending.logprobs, SAMPLED, "stop")

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from mlxfill.engine.results import Result
 
 UNBOUNDED = 1 << 60
+UNNAMED = 0
+"""Stands for tokens in an mlx-lm ``prompt_cache`` that nobody names any more."""
 
 
 def load(  # noqa: PLR0913
@@ -172,7 +174,7 @@ class Engine:
         self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None, options: Options
     ) -> Run:
         target, faults = self.target, list[Fault]()
-        ids, before = self._whole_prompt(prompt, options)
+        ids, unnamed = self._checked_prompt(prompt, options)
         sampling = options.sampling.seeded()
         sampling.check_vocabulary(target.vocab_size)
         eos = options.eos_token_ids
@@ -191,7 +193,7 @@ class Engine:
             template_options=options.template_options,
         )
         if options.prompt_cache is not None:
-            caches, cached = options.prompt_cache, before
+            caches, cached = options.prompt_cache, 0
         else:
             caches, cached = own_caches(target, options.cache, ids, options.max_kv_size)
         processors = [
@@ -209,7 +211,7 @@ class Engine:
             stream=self._stream,
             make_rewinder=self._make_rewinder,
         )
-        forwarder.held = cached
+        forwarder.held, forwarder.unnamed = unnamed + cached, unnamed
         return self._assemble(request, options, forwarder, faults, cached)
 
     def _assemble(
@@ -232,7 +234,8 @@ class Engine:
             verify_only=options.sources_policy == "verify",
         )
         budget = options.max_tokens if options.max_tokens >= 0 else UNBOUNDED
-        session = Session(list(request.prompt_ids), budget, rules, seats, faults.append)
+        tokens = [UNNAMED] * forwarder.unnamed + list(request.prompt_ids)
+        session = Session(tokens, budget, rules, seats, faults.append)
         gate = Gate(self.curve() if speculates else CostCurve(), enabled=self.config.gate.enabled)
         method = self.plugins.generation_method(self.target, request, faults)
         self.plugins.observe(Event("request", {"prompt_tokens": len(request.prompt_ids)}), faults)
@@ -249,28 +252,20 @@ class Engine:
             notify=lambda event: self.plugins.observe(event, faults),
         )
 
-    def _whole_prompt(self, prompt: Prompt, options: Options) -> tuple[tuple[int, ...], int]:
-        """Prompt ids and how many tokens stand in ``prompt_cache`` before them.
-
-        mlx-lm's ``prompt_cache`` holds tokens that nobody names any more; they are counted
-        as a first id that sources cannot use.
-        """
-        ids, before = prompt.ids, 0
-        embeddings = options.input_embeddings
-        if embeddings is not None:
-            ids = self._check_embeddings(ids, embeddings)
-        if options.prompt_cache is not None:
-            empty = all(c.empty() for c in options.prompt_cache)
-            before = 0 if empty else held_tokens(options.prompt_cache)
-            ids = (0,) * before + ids
-            if not prompt.ids:
-                ids = ()
-        check_prompt(ids, self.target.vocab_size, self.context)
+    def _checked_prompt(self, prompt: Prompt, options: Options) -> tuple[tuple[int, ...], int]:
+        """Prompt ids, and how many tokens stand before them in an mlx-lm ``prompt_cache``."""
+        ids, unnamed = prompt.ids, 0
+        if options.input_embeddings is not None:
+            ids = self._check_embeddings(ids, options.input_embeddings)
+        if options.prompt_cache is not None and not all(c.empty() for c in options.prompt_cache):
+            unnamed = held_tokens(options.prompt_cache)
+        context = None if self.context is None else self.context - unnamed
+        check_prompt(ids, self.target.vocab_size, context)
         at = options.snapshot_at
         if at is not None and at >= len(ids):
             message = f"snapshot_at must be 1 to {len(ids) - 1} for this prompt, not {at}"
             raise InputError(message)
-        return ids, before
+        return ids, unnamed
 
     def _check_embeddings(self, ids: tuple[int, ...], embeddings: Any) -> tuple[int, ...]:  # noqa: ANN401
         from mlx_lm.utils import does_model_support_input_embeddings

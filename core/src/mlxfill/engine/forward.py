@@ -63,6 +63,7 @@ class Forwarder:
         self.window = CacheWindow(target, caches, make_rewinder)
         self.forwards = 0
         self.held = 0
+        self.unnamed = 0
         self.tap_layers: tuple[int, ...] = ()
         self.last_taps: mx.array | None = None
         # Processors and foreign samplers may keep state of their own: they are shown
@@ -262,14 +263,17 @@ class Forwarder:
         return logits
 
     def _tokens(self, history: Sequence[int], pending: mx.array | None, length: int) -> mx.array:
-        """The session as a device array ``[length]``; the host's part is kept from call to call."""
+        """What processors are shown, on the device: the session without its unnamed beginning.
+
+        The host's part is kept from call to call.
+        """
         known = min(len(history), length)
         if self._seen is None:
-            self._seen, self._seen_count = row(history[:known]), known
+            self._seen, self._seen_count = row(history[self.unnamed : known]), known
         elif self._seen_count < known:
             fresh = row(history[self._seen_count : known])
             self._seen, self._seen_count = mx.concatenate([self._seen, fresh]), known
-        tokens = self._seen if self._seen_count == known else self._seen[:known]
+        tokens = self._seen if self._seen_count == known else self._seen[: known - self.unnamed]
         if known == length or pending is None:
             return tokens
         return mx.concatenate([tokens, pending.astype(tokens.dtype)])

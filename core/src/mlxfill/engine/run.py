@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from typing import TYPE_CHECKING, cast
 
 import mlx.core as mx
+from mlx_lm.generate import wired_limit
 
 from mlxfill.contracts import Event, Fault, Request
 from mlxfill.engine.calls import tool_calls
 from mlxfill.engine.loop import DecodeLoop, Emitted, Ending
 from mlxfill.engine.results import Piece, PromptCache, Result, Stats
 from mlxfill.engine.text import TextStream
-from mlxfill.model.reading import ids, one_float
+from mlxfill.model.reading import ids as ids_of
+from mlxfill.model.reading import one_float, row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -124,6 +127,11 @@ class Run:
             append_chunk=self.options.append_chunk,
             cancelled=self._cancelled,
         )
+        # On Metal the weights stay wired while a request runs; elsewhere this does nothing.
+        with wired_limit(self.forwarder.target.model, [self.forwarder.stream]):
+            yield from self._decode(loop)
+
+    def _decode(self, loop: DecodeLoop) -> Iterator[Emitted]:
         started = time.perf_counter()
         first = self._prefill()
         if first is None:
@@ -132,10 +140,11 @@ class Run:
         mx.eval(first[0])
         decoding = time.perf_counter()
         self.stats.prefill_ms = (decoding - started) * 1e3
-        self._progress(len(self.request.prompt_ids))
+        self._progress(len(self.session.tokens))
         try:
             for token in loop.run(first):
                 self.stats.decode_ms = (time.perf_counter() - decoding) * 1e3
+                self.stats.generated_tokens += 1
                 yield token
             self.stats.decode_ms = (time.perf_counter() - decoding) * 1e3
         finally:
@@ -143,38 +152,40 @@ class Run:
 
     def _prefill(self) -> tuple[mx.array, mx.array] | None:
         """The prompt through the target; the first sample, unread.  None when cancelled."""
-        ids, options, forwarder = self.request.prompt_ids, self.options, self.forwarder
-        start = self.stats.cached_tokens
+        options, forwarder, unnamed = self.options, self.forwarder, self.forwarder.unnamed
+        ids = tuple(self.session.tokens)
+        start = forwarder.held
         embeddings = options.input_embeddings
-        snapshot = len(ids) - 1 if options.snapshot_at is None else options.snapshot_at
         self._progress(start)
         if self.drafting is not None:
             self.drafting.missed(ids[:start])
-        self._snapshot(snapshot, start)
-        chunks = forwarder.prefill(ids, start, stop_at=options.snapshot_at, embeddings=embeddings)
-        for first, last in chunks:
+        self._snapshot(start)
+        stop_at = None if options.snapshot_at is None else options.snapshot_at + unnamed
+        for first, last in forwarder.prefill(ids, start, stop_at=stop_at, embeddings=embeddings):
             if self.drafting is not None:
                 self.drafting.prefilled(ids[first:last], forwarder.last_taps)
             self._progress(last)
-            self._snapshot(snapshot, last)
+            self._snapshot(last)
             if self._cancelled():
                 return None
         tail = None if embeddings is None else embeddings[None, -1:]
-        sample = forwarder.step(mx.array(ids[-1:]), ids, len(ids), tail)
+        sample = forwarder.step(row(ids[-1:]), ids, len(ids), tail)
         if self.drafting is not None:
             self.drafting.prompt_done(ids[-1], forwarder.last_taps)
         return sample
 
-    def _snapshot(self, at: int, done: int) -> None:
-        call = self.options.on_prefill_done
-        if call is not None and done == at:
-            import copy
-
-            call(PromptCache(self.request.prompt_ids[:at], copy.deepcopy(self.forwarder.caches)))
+    def _snapshot(self, done: int) -> None:
+        """Hand out a copy of the caches when they hold exactly the wanted prefix."""
+        options, ids = self.options, self.request.prompt_ids
+        at = len(ids) - 1 if options.snapshot_at is None else options.snapshot_at
+        if options.on_prefill_done is not None and done - self.forwarder.unnamed == at:
+            caches = copy.deepcopy(self.forwarder.caches)
+            options.on_prefill_done(PromptCache(ids[:at], caches))
 
     def _progress(self, done: int) -> None:
         if self.options.on_prefill_progress is not None:
-            self.options.on_prefill_progress(done, len(self.request.prompt_ids))
+            total = len(self.request.prompt_ids)
+            self.options.on_prefill_progress(done - self.forwarder.unnamed, total)
 
     def _cancelled(self) -> bool:
         return self.options.cancel is not None and self.options.cancel.is_set()
@@ -247,6 +258,17 @@ class Run:
         if piece.top_logprobs is not None:
             self._tops.append(piece.top_logprobs)
 
+    def _known(self) -> list[int]:
+        """The session, and the EOS that ended it."""
+        eos = self._loop.ending.eos if self._loop and self._loop.ending else None
+        return [*self.session.tokens, *(() if eos is None else (eos,))]
+
+    def fill_caches(self) -> None:
+        """Let the caches hold every token of the session, the last one and EOS included."""
+        missing = self._known()[self.forwarder.held :]
+        if missing:
+            self.forwarder.append(missing)
+
     def finish(self) -> None:
         """Settle the statistics; safe to call again."""
         stats, loop = self.stats, self._loop
@@ -255,18 +277,25 @@ class Run:
         self._closed = True
         if loop is not None:
             self.session.settle(0, 0)
-            stats.generated_tokens = len(self.session.tokens) - stats.prompt_tokens
             stats.target_forwards = self.forwarder.forwards
-            stats.rounds = loop.counters.rounds
+            stats.rounds = first_rounds(loop.counters.rounds, stats.generated_tokens)
             stats.fill, stats.spec = loop.statistics()
-            known = [*self.session.tokens]
-            if loop.ending is not None and loop.ending.eos is not None:
-                known.append(loop.ending.eos)
-            stats.cache_tokens = tuple(known[: self.forwarder.held])
+            stats.cache_tokens = tuple(self._known()[self.forwarder.unnamed : self.forwarder.held])
         if self.drafting is not None:
             self.drafting.close()
         reason = self.ending.reason if self.ending else "cancelled"
         self._notify(Event("finish", {"finish_reason": reason, "stats": stats.as_dict()}))
+
+
+def first_rounds(rounds: list[int], emitted: int) -> list[int]:
+    """The rounds that ``emitted`` tokens came from: a burst may have been left in its middle."""
+    kept: list[int] = []
+    for count in rounds:
+        if emitted <= 0:
+            break
+        kept.append(min(count, emitted))
+        emitted -= count
+    return kept
 
 
 def top(logprobs: mx.array, count: int) -> list[tuple[int, float]]:
@@ -274,5 +303,5 @@ def top(logprobs: mx.array, count: int) -> list[tuple[int, float]]:
     count = min(count, logprobs.shape[0])
     best = mx.argpartition(-logprobs, kth=count - 1)[:count]
     values = cast("list[float]", logprobs[best].tolist())
-    pairs = zip(ids(best), values, strict=True)
+    pairs = zip(ids_of(best), values, strict=True)
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
