@@ -35,6 +35,8 @@ Row = Duel | Gauge
 ROWS: dict[str, Row] = {row.key: row for row in (*DUELS, *GAUGES)}
 LEAST_TOKENS = 8
 """Fewer tokens tell nothing about decoding."""
+BUSY = 0.5
+"""Programs ready to run, above which measurements are doubtful."""
 
 
 def main() -> None:
@@ -42,6 +44,7 @@ def main() -> None:
     arguments = parse()
     blas.restart_with_openblas()
     machine = header(arguments)
+    warn_of_load()
     chosen: list[Row] = arguments.only
     slow = [row for row in chosen if isinstance(row, Duel) and is_elsewhere(row)]
     outcomes = measure([row for row in chosen if row not in slow], arguments)
@@ -173,7 +176,7 @@ def measure_without_openblas(rows: Sequence[Duel], arguments: argparse.Namespace
         Path(name).unlink()
 
 
-def header(arguments: argparse.Namespace) -> dict[str, str | int]:
+def header(arguments: argparse.Namespace) -> dict[str, str | float]:
     """Say what is measured, and on what."""
     try:
         versions = {name: version(name) for name in ("mlxfill", "mlx", "mlx-lm")}
@@ -185,9 +188,19 @@ def header(arguments: argparse.Namespace) -> dict[str, str | int]:
         **versions,
         "BLAS": blas.loaded_blas(),
         "cores": os.cpu_count() or 0,
+        "load": round(os.getloadavg()[0], 1),
         "rounds": arguments.rounds,
         "tokens": arguments.tokens,
     }
+
+
+def warn_of_load() -> None:
+    """Say so when the machine is busy: plain decoding, bound by memory, suffers the most."""
+    load = os.getloadavg()[0]
+    if load > BUSY:
+        print(
+            f"other programs run (load {load:.1f}): ratios may come out too high", file=sys.stderr
+        )
 
 
 if __name__ == "__main__":
