@@ -96,11 +96,13 @@ def _responses(
     started = time.perf_counter()
     prompt_tps, count, last = 0.0, 0, None
 
-    def respond(token: int, logprobs: Any, origin: str, reason: str | None) -> GenerationResponse:
+    def respond(
+        token: int, logprobs: mx.array | None, origin: str, reason: str | None
+    ) -> GenerationResponse:
         return GenerationResponse(
             text=detokenizer.last_segment,
             token=token,
-            logprobs=logprobs,
+            logprobs=logprobs,  # type: ignore[arg-type]  # only a generation method has none
             from_draft=origin != SAMPLED,
             prompt_tokens=size,
             prompt_tps=prompt_tps,

@@ -117,8 +117,6 @@ class Drafting:
         if plan.depth:
             return plan
         if self._resting >= self._probe_after and self._could_pay(gate, limit):
-            self._resting = 0
-            self._probe_after = min(2 * self._probe_after, LAST_PROBE)
             return Plan(limit, 0.0)
         return NOTHING
 
@@ -138,6 +136,9 @@ class Drafting:
     def draft(self, pending: int, depth: int, position: int) -> list[int] | mx.array:
         """Up to ``depth`` ids after ``pending``: host ids, or ``[d]`` on the device."""
         self._started = time.perf_counter()
+        if self._resting >= self._probe_after:
+            self._probe_after = min(2 * self._probe_after, LAST_PROBE)
+        self._resting = 0
         drafts: Any = self._guard("draft", lambda: self.rows.draft([pending], depth, [position]))
         if drafts is None:
             return []
@@ -147,8 +148,8 @@ class Drafting:
             self._fail("draft", ValueError(f"answered an array of shape {drafts.shape}"))
             return []
         try:
-            (row,) = drafts
-            ids = list(row)[:depth]
+            (only,) = drafts
+            ids = list(only)[:depth]
             legal = all(type(t) is int and 0 <= t < self._vocab_size for t in ids)
         except Exception as error:  # noqa: BLE001
             self._fail("draft", error)
