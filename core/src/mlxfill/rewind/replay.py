@@ -49,13 +49,18 @@ class TapedLayer:
         call.layer(*args, **kwargs)
 
     def _find(self) -> LayerCall:
-        """The innermost call that was given the entry: a block rather than its whole layer."""
+        """The call to repeat: that of the one block that was given the entry, or the layer's.
+
+        A block is cheaper than its layer.  Where several share the entry (time and channel mixing
+        of RWKV) only the layer refills all of it.
+        """
         calls = self._window.tape.calls if self._window.tape else []
-        for call in reversed(calls):
-            if _was_given((*call.args, *call.kwargs.values()), self._entry):
-                return call
-        message = f"no decoder layer was called with this {type(self._entry).__name__}"
-        raise ModelError(message)
+        given = [c for c in calls if _was_given((*c.args, *c.kwargs.values()), self._entry)]
+        if not given:
+            message = f"no decoder layer was called with this {type(self._entry).__name__}"
+            raise ModelError(message)
+        layer, *blocks = given
+        return blocks[0] if len(blocks) == 1 else layer
 
 
 def _was_given(values: tuple[Any, ...], entry: Any) -> bool:  # noqa: ANN401

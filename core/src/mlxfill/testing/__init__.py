@@ -22,7 +22,15 @@ from __future__ import annotations
 from mlxfill.testing.caches import contents, differences
 from mlxfill.testing.drafters import ScriptedDrafter, ScriptedRows
 from mlxfill.testing.guest import Guest, engine_with, reference_tokens
-from mlxfill.testing.models import ARCHITECTURES, VOCAB, perturbed, shared_model, tiny_model
+from mlxfill.testing.models import (
+    ARCHITECTURES,
+    ROUNDED,
+    ROUNDING,
+    VOCAB,
+    perturbed,
+    shared_model,
+    tiny_model,
+)
 from mlxfill.testing.script import Script
 from mlxfill.testing.sources import Outcome, ScriptedSource
 from mlxfill.testing.tokenizer import EOS, tiny_tokenizer
@@ -30,6 +38,8 @@ from mlxfill.testing.tokenizer import EOS, tiny_tokenizer
 __all__ = [
     "ARCHITECTURES",
     "EOS",
+    "ROUNDED",
+    "ROUNDING",
     "VOCAB",
     "Guest",
     "Outcome",

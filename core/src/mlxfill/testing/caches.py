@@ -12,8 +12,9 @@ from mlx_lm.models.cache import ArraysCache, CacheList, ChunkedKVCache, Rotating
 def contents(entry: Any) -> dict[str, Any]:  # noqa: ANN401 - an entry of mlx-lm's prompt cache
     """Arrays and numbers that count in a cache entry, by name.
 
-    Unused space at the end of a buffer is left out, and a ring is unrolled to the order of time, so
-    that two entries that hold the same tokens have equal contents.
+    Unused space at the end of a buffer is left out, so is what the next forward drops from a
+    chunk, and a ring is unrolled to the order of time: entries that hold the same tokens have
+    equal contents.
     """
     if isinstance(entry, CacheList):
         parts = [contents(part) for part in entry.caches]
@@ -22,14 +23,15 @@ def contents(entry: Any) -> dict[str, Any]:  # noqa: ANN401 - an entry of mlx-lm
         named = {str(i): array for i, array in enumerate(entry.cache)}
         return {**named, "left_padding": entry.left_padding, "lengths": entry.lengths}
     numbers = {"offset": entry.offset}
-    if isinstance(entry, ChunkedKVCache):
-        numbers["start_position"] = entry.start_position
-    if entry.empty():
+    if entry.empty() or not entry.offset:
         return numbers
     if isinstance(entry, RotatingKVCache):
         order: Any = entry._temporal_order  # noqa: SLF001 - the one place that knows the order
         return {**numbers, "keys": order(entry.keys), "values": order(entry.values)}
     keys, values = entry.keys_and_values()
+    if isinstance(entry, ChunkedKVCache):
+        last = entry.chunk_size
+        keys, values = keys[..., -last:, :], values[..., -last:, :]
     return {**numbers, **dict(tree_flatten({"keys": keys, "values": values}))}
 
 
