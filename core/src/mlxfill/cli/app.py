@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mlxfill.cli import chat, config, generate, plugins
+from mlxfill.cli.demo import command as demo
 
 
 def build() -> typer.Typer:
@@ -20,6 +21,7 @@ def build() -> typer.Typer:
     app.callback()(_options)
     app.command()(generate.generate)
     app.command()(chat.chat)
+    app.command()(demo.demo)
     app.add_typer(plugins.app, name="plugins")
     app.add_typer(config.app, name="config")
     return app

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rich.style import Style
@@ -35,10 +37,10 @@ def style_of(origin: str) -> Style:
 
 
 def painted(pieces: Iterable[tuple[str, str]]) -> Text:
-    """(text, origin) pairs as one coloured text."""
+    """(text, origin) pairs as one coloured text, a run of one origin in one piece."""
     text = Text()
-    for segment, origin in pieces:
-        text.append(segment, style_of(origin))
+    for origin, run in groupby(pieces, key=itemgetter(1)):
+        text.append("".join(segment for segment, _ in run), style_of(origin))
     return text
 
 

@@ -1,0 +1,1 @@
+"""``mlxfill demo``: the same replies decoded plainly and with plugins, side by side."""

@@ -1,0 +1,143 @@
+"""How the demo looks."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+from rich.console import Group
+from rich.segment import Segment
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from mlxfill.cli.origins import painted, style_of
+from mlxfill.cli.report import bare_table
+from mlxfill.engine.results import SAMPLED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rich.console import Console, ConsoleOptions, RenderableType
+
+    from mlxfill.cli.demo.race import Outcome
+    from mlxfill.engine import Engine, Result
+
+FORWARDS = "Forwards: counted with the cost gate off, so they are the same on every machine."
+TIMES = "Time: with the gate, as by default: a window that does not pay here is left out."
+NO_SOURCES = (
+    "No plugin that proposes tokens is on, so both sides are the same: "
+    "pip install mlxfill-spec-ngram"
+)
+
+
+def heading(engine: Engine) -> Text:
+    """What runs."""
+    plugins = ", ".join(engine.plugins.names) or "none"
+    return Text.assemble(("mlxfill demo", "bold"), ("   model tiny   plugins: ", "dim"), plugins)
+
+
+def block(engine: Engine, outcome: Outcome) -> RenderableType:
+    """One ask: what was said, then both replies side by side, each under a bar of its forwards."""
+    plain, counted = outcome.plain, outcome.counted
+    longest = max(plain.stats.target_forwards, counted.stats.target_forwards, 1)
+    sides = Table.grid(expand=True)
+    sides.add_column(ratio=1)
+    sides.add_column(width=3)
+    sides.add_column(ratio=1)
+    sides.add_row(Text("plain", "bold"), "", Text("mlxfill", "bold green"))
+    sides.add_row(_cost(plain), "", _cost(counted))
+    sides.add_row(_bar(plain, longest, "bright_black"), "", _bar(counted, longest, "green"))
+    sides.add_row("", "", "")
+    sides.add_row(Text(plain.text.strip("\n")), "", _coloured(engine, counted))
+    return Group(_question(outcome), "", sides, "")
+
+
+def _question(outcome: Outcome) -> Text:
+    lines = outcome.ask.returned_lines
+    then = f"  (a tool returned {lines} lines)" if lines else ""
+    title = (outcome.ask.title, "bold underline")
+    return Text.assemble(title, "   ", outcome.ask.question, (then, "dim"))
+
+
+def _cost(result: Result) -> Text:
+    stats = result.stats
+    return Text(f"{stats.generated_tokens} tokens in {stats.target_forwards} forwards", "dim")
+
+
+def _bar(result: Result, longest: int, colour: str) -> RenderableType:
+    """Forwards, in parts of the longest row of forwards."""
+    return Bar(result.stats.target_forwards / longest, colour)
+
+
+def _coloured(engine: Engine, result: Result) -> Text:
+    """The reply, each token in the colour of its origin."""
+    stream = engine.tokenizer.detokenizer
+    pieces = []
+    for token, origin in zip(result.tokens, result.origins, strict=True):
+        stream.add_token(token)
+        pieces.append((stream.last_segment, origin))
+    stream.finalize()
+    text = painted([*pieces, (stream.last_segment, SAMPLED)])
+    text.rstrip()
+    return text
+
+
+@frozen
+class Bar:
+    """A horizontal bar over a share of the width that there is.
+
+    Drawn in cells whose background has the bar's own colour: without gaps in any font.
+    """
+
+    share: float
+    colour: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """One line."""
+        cells = max(round(self.share * options.max_width), 1)
+        yield Segment("█" * cells, Style(color=self.colour, bgcolor=self.colour))
+
+
+def colours(outcomes: Iterable[Outcome]) -> Text:
+    """What the colours mean: a word for each origin that occurs."""
+    found = {origin for outcome in outcomes for origin in outcome.counted.origins} - {SAMPLED}
+    entries = [Text("uncoloured: the model alone")]
+    entries += [
+        Text.assemble((origin, style_of(origin)), ": proposed, and confirmed by the model")
+        for origin in sorted(found)
+    ]
+    return Text("   ").join(entries)
+
+
+def summary(outcomes: Sequence[Outcome]) -> RenderableType:
+    """The closing table and what its figures are."""
+    table = bare_table()
+    table.add_column("ask", no_wrap=True)
+    for heading in ("tokens", "forwards", "tokens/forward", "time in ms", "speed"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("identical")
+    for outcome in outcomes:
+        table.add_row(outcome.ask.title, *_figures(outcome), "yes" if outcome.identical else "NO")
+    identical = all(outcome.identical for outcome in outcomes)
+    offered = any(outcome.counted.stats.spec["offers"] for outcome in outcomes)
+    return Group(
+        table,
+        "",
+        Text(FORWARDS, "dim"),
+        Text(TIMES, "dim"),
+        *([] if offered else [Text(NO_SOURCES, "yellow")]),
+        Text.assemble("identical: ", ("yes", "bold green") if identical else ("NO", "bold red")),
+    )
+
+
+def _figures(outcome: Outcome) -> list[str]:
+    plain, counted = outcome.plain.stats, outcome.counted.stats
+    return [
+        str(counted.generated_tokens),
+        f"{plain.target_forwards} → {counted.target_forwards}",
+        f"{counted.tokens_per_forward:.2f}",
+        f"{median(outcome.plain_ms):.0f} → {median(outcome.gated_ms):.0f}",
+        f"x{outcome.speedup:.2f}",
+    ]
