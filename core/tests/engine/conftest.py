@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 # Windows and steps are bit-identical on the CPU with the BLAS of the wheel, not on every GPU.
 mx.set_default_device(mx.cpu)
 
-EXAMPLES = int(os.environ.get("MLXFILL_EXAMPLES", "300"))
-"""How many examples the property tests try together; more are for a long run at home."""
+COMMON = 300
+EXAMPLES = int(os.environ.get("MLXFILL_EXAMPLES", str(COMMON)))
+"""How many examples each property is tried on; a run that asks for more also tries new ones."""
 
 settings.register_profile(
     "engine",
     max_examples=EXAMPLES,
-    derandomize=EXAMPLES <= 300,
+    derandomize=EXAMPLES <= COMMON,
     deadline=None,
     print_blob=True,
+    # Each example starts with a cache folder that the previous one may have used: as users do.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("engine")
