@@ -79,6 +79,10 @@ class Offers:
         return SimpleNamespace(begin=1, commit=1, rewind=1, label=self.label, entry=entry)
 
     @hookimpl
+    def mlxfill_delimiters(self, request: Request) -> list[int]:
+        return [*request.prompt_ids[:1], ord(self.label)]
+
+    @hookimpl
     def mlxfill_generation_method(self) -> Any:
         return SimpleNamespace(name=self.label, generate=list)
 
@@ -99,6 +103,9 @@ class Silent:
 
     @hookimpl
     def mlxfill_resolve_model(self) -> None: ...
+
+    @hookimpl
+    def mlxfill_delimiters(self) -> None: ...
 
     @hookimpl
     def mlxfill_generation_method(self) -> None: ...
@@ -127,6 +134,10 @@ def raising(error: BaseException) -> Any:
             raise error
 
         @hookimpl
+        def mlxfill_delimiters(self) -> None:
+            raise error
+
+        @hookimpl
         def mlxfill_generation_method(self) -> None:
             raise error
 
@@ -145,6 +156,7 @@ def ask_everything(manager: PluginManager, faults: list[Fault] | None) -> dict[s
     """Call every hook once; labels of those who answered, by hook."""
     layer: Any = None
     rewinder: Any = manager.cache_rewinder("entry", layer, layer, faults)
+    delimiters = manager.delimiters(REQUEST, faults)
     method = manager.generation_method(layer, REQUEST, faults)
     app: Any = []
     manager.register_commands(app, faults)
@@ -161,6 +173,7 @@ def ask_everything(manager: PluginManager, faults: list[Fault] | None) -> dict[s
         ],
         "model": manager.resolve_model("any", faults),
         "rewinder": rewinder and rewinder.label,
+        "delimiters": delimiters,
         "method": method and method.name,
         "commands": app,
     }
@@ -172,6 +185,7 @@ EXPECTED = {
     "processors": [("first", "a"), ("second", "b")],
     "model": Path("/models/a"),
     "rewinder": "a",
+    "delimiters": frozenset({1, ord("a")}),
     "method": "a",
     "commands": ["a", "b"],
 }
@@ -203,7 +217,7 @@ def test_a_hook_that_raises_is_a_fault_and_the_others_answer(error: BaseExceptio
     faults: list[Fault] = []
     assert ask_everything(manager, faults) == EXPECTED
     assert {fault.plugin for fault in faults} == {"bad"}
-    assert len(faults) == 8
+    assert len(faults) == 9
     assert {fault.where for fault in faults} == set(manager.hooks("bad"))
     assert all(fault.message.startswith(type(error).__name__) for fault in faults)
     assert not any("\n" in fault.message for fault in faults)
@@ -213,7 +227,7 @@ def test_a_hook_that_raises_is_a_fault_and_the_others_answer(error: BaseExceptio
 def test_faults_go_to_the_manager_when_nobody_takes_them() -> None:
     manager = PluginManager([("bad", raising(RuntimeError("no")))])
     ask_everything(manager, None)
-    assert len(manager.faults) == 8
+    assert len(manager.faults) == 9
 
 
 def test_ctrl_c_in_a_hook_is_not_swallowed() -> None:
@@ -244,6 +258,8 @@ def test_nobody_is_asked_after_the_first_answer_that_counts() -> None:
         ("logits_processors", ["x"], "returned 'x' among its logits processors"),
         ("resolve_model", 5, "returned 5, not a path"),
         ("cache_rewinder", 5, "returned 5, which has no begin and no commit and no rewind"),
+        ("delimiters", 5, "returned 5, not a list"),
+        ("delimiters", [5, "x"], "returned 'x' among its delimiters, not a token id"),
         ("generation_method", 5, "returned 5, which has no name and no generate"),
     ],
 )
@@ -317,6 +333,7 @@ def test_hooks_are_listed_in_the_order_in_which_they_fire() -> None:
         "mlxfill_resolve_model",
         "mlxfill_draft_kinds",
         "mlxfill_cache_rewinder",
+        "mlxfill_delimiters",
         "mlxfill_generation_method",
         "mlxfill_proposal_sources",
         "mlxfill_logits_processors",
@@ -327,7 +344,7 @@ def test_hooks_are_listed_in_the_order_in_which_they_fire() -> None:
 def test_a_host_without_plugins_answers_nothing() -> None:
     manager = PluginManager()
     empty: dict[str, Any] = {"sources": [], "kinds": [], "processors": [], "commands": []}
-    empty |= {"model": None, "rewinder": None, "method": None}
+    empty |= {"model": None, "rewinder": None, "method": None, "delimiters": frozenset()}
     assert ask_everything(manager, None) == empty
 
 

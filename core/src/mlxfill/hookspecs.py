@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     import mlx.core as mx
@@ -87,6 +87,17 @@ def mlxfill_cache_rewinder(
 
 
 # --- a request opens -------------------------------------------------------------
+
+
+@hookspec(firstresult=True)
+def mlxfill_delimiters(request: Request) -> Collection[int] | None:
+    """Name the ids that end a value in the replies to a request.  First answer wins.
+
+    Copied spans are cut after the first of them (``Proposal.delimiter_bound``).
+
+    :param request: the frozen request, its ``delimiters`` still those that the caller gave; the
+        other hooks get it with the answer added.
+    """
 
 
 @hookspec(firstresult=True)

@@ -192,6 +192,8 @@ class Engine:
             session=options.session,
             template_options=options.template_options,
         )
+        ends = request.delimiters | self.plugins.delimiters(request, faults)
+        request = attrs.evolve(request, delimiters=ends)
         if options.prompt_cache is not None:
             caches, cached = options.prompt_cache, 0
         else:

@@ -41,6 +41,15 @@ def draft_kinds(answer: object) -> list[DraftKind]:
     return cast("list[DraftKind]", kinds)
 
 
+def delimiters(answer: object) -> frozenset[int]:
+    """Token ids."""
+    ids = _listed(answer)
+    for each in ids:
+        if not isinstance(each, int) or isinstance(each, bool):
+            raise TypeError(f"returned {each!r} among its delimiters, not a token id")
+    return frozenset(cast("list[int]", ids))
+
+
 def proposal_sources(answer: object) -> list[ProposalSource]:
     """Sources of one request."""
     sources = _listed(answer)

@@ -71,6 +71,11 @@ class Hooks:
 
     # --- a request opens ----------------------------------------------------------
 
+    def delimiters(self, request: Request, faults: list[Fault] | None = None) -> frozenset[int]:
+        """Ids that end a value, from the first plugin that knows them; empty when none does."""
+        hook, read = "mlxfill_delimiters", answers.delimiters
+        return self._first(hook, read, faults, request=request) or frozenset()
+
     def generation_method(
         self, target: TargetView, request: Request, faults: list[Fault] | None = None
     ) -> GenerationMethod | None:
