@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from mlxfill.cli import chat, config, generate, plugins
-from mlxfill.cli.demo import command as demo
+from mlxfill.cli.demo.command import demo
+from mlxfill.cli.doctor.command import doctor
 
 
 def build() -> typer.Typer:
@@ -21,7 +22,8 @@ def build() -> typer.Typer:
     app.callback()(_options)
     app.command()(generate.generate)
     app.command()(chat.chat)
-    app.command()(demo.demo)
+    app.command()(demo)
+    app.command()(doctor)
     app.add_typer(plugins.app, name="plugins")
     app.add_typer(config.app, name="config")
     return app

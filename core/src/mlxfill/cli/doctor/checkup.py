@@ -1,0 +1,93 @@
+"""Everything that ``mlxfill doctor`` finds out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attrs import asdict, define, field
+
+from mlxfill.cli.doctor import machine
+from mlxfill.cli.survey import survey
+from mlxfill.config import Config
+from mlxfill.errors import ConfigError, MlxfillError
+
+if TYPE_CHECKING:
+    from mlxfill.cli.doctor.machine import Blas
+    from mlxfill.cli.doctor.model import ModelFacts
+    from mlxfill.cli.invocation import Invocation
+
+
+@define
+class Checkup:
+    """Findings.  ``problems``: what is broken; ``hints``: what could be better; a line each."""
+
+    versions: dict[str, str] = field(factory=machine.versions)
+    backends: list[str] = field(factory=machine.backends)
+    device: dict[str, Any] | None = None
+    blas: Blas | None = None
+    config_file: str | None = None
+    plugins: dict[str, str] = field(factory=dict)
+    model: ModelFacts | None = None
+    problems: list[str] = field(factory=list)
+    hints: list[str] = field(factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def check(invocation: Invocation, model: str | None) -> Checkup:
+    """Look at installation and machine, and at a model if one is named."""
+    found = Checkup()
+    config = _check_config(found, invocation)
+    _check_plugins(found, config)
+    if _check_device(found) and model is not None:
+        _check_model(found, config, model)
+    return found
+
+
+def _check_config(found: Checkup, invocation: Invocation) -> Config:
+    try:
+        config = invocation.config()
+    except ConfigError as error:
+        found.problems += str(error).splitlines()
+        return Config()
+    found.config_file = config.file
+    return config
+
+
+def _check_plugins(found: Checkup, config: Config) -> None:
+    for status in survey(config):
+        found.plugins[status.name] = f"{status.version} {status.state}".strip()
+        if status.problem is not None:
+            found.problems.append(status.problem)
+
+
+def _check_device(found: Checkup) -> bool:
+    """Whether mlx can compute."""
+    from mlxfill.model.loading import require_backend
+
+    try:
+        require_backend()
+    except MlxfillError as error:
+        found.problems.append(str(error))
+        return False
+    found.device = machine.device()
+    found.blas = machine.blas()
+    if found.blas is not None and found.blas.remedy is not None:
+        found.hints.append(
+            "mlx computes with the slow reference BLAS of its CPU build, "
+            f"in which n tokens cost about n steps; {found.blas.remedy}"
+        )
+    return True
+
+
+def _check_model(found: Checkup, config: Config, model: str) -> None:
+    from mlxfill.cli.doctor.model import examine
+    from mlxfill.engine import load
+
+    try:
+        with load(model, config=config) as engine:
+            found.model = examine(engine)
+    except MlxfillError as error:
+        found.problems += [line for line in str(error).splitlines() if line not in found.problems]

@@ -1,0 +1,35 @@
+"""The command ``mlxfill doctor``."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from mlxfill.cli.invocation import invocation
+
+
+def doctor(
+    ctx: typer.Context,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Also examine this model.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show versions, device, plugins and what stands in the way; exit code 1 for a problem."""
+    from rich.console import Console
+
+    from mlxfill.cli.doctor.checkup import check
+    from mlxfill.cli.waiting import waiting
+
+    with waiting(Console(stderr=True, quiet=as_json), "looking"):
+        found = check(invocation(ctx), model)
+    if as_json:
+        typer.echo(json.dumps(found.as_dict(), indent=2, default=str))
+    else:
+        from mlxfill.cli.doctor.page import page
+
+        Console(highlight=False, soft_wrap=True).print(page(found))
+    if found.problems:
+        raise typer.Exit(1)
