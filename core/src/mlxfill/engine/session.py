@@ -9,6 +9,7 @@ from attrs import define, field
 
 from mlxfill.contracts import Fault, Policy, Proposal
 from mlxfill.engine.gate import Survival
+from mlxfill.plugins.faults import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -20,26 +21,29 @@ PROPOSE_BUDGET_S = 0.05
 
 
 class SessionView:
-    """The session as sources see it (``TokenView``)."""
+    """The session as sources see it (``TokenView``): to read, not to change."""
 
-    __slots__ = ("_tokens", "budget")
+    __slots__ = ("_session",)
 
-    def __init__(self, tokens: list[int], budget: int) -> None:
-        """``tokens`` is the live list of the session."""
-        self._tokens = tokens
-        self.budget = budget
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     @property
     def length(self) -> int:
         """Tokens in the session."""
-        return len(self._tokens)
+        return len(self._session.tokens)
+
+    @property
+    def budget(self) -> int:
+        """Tokens that may still be emitted."""
+        return self._session.budget
 
     def tail(self, n: int) -> Sequence[int]:
         """The last ``n`` ids: a copy."""
-        return self._tokens[-n:] if n > 0 else []
+        return self._session.tokens[-n:] if n > 0 else []
 
 
-@define
+@define(eq=False)  # a seat is itself, whatever its source says about equality
 class Seat:
     """One source at the table."""
 
@@ -91,10 +95,10 @@ class Session:
         on_fault: Callable[[Fault], None],
     ) -> None:
         """``tokens`` are the prompt's; the session appends to that list."""
-        self.tokens = tokens
+        self.tokens, self.budget = tokens, budget
         self.rules = rules
         self.seats = [s for s in seats if self._sane(s, on_fault)]
-        self.view = SessionView(tokens, budget)
+        self.view = SessionView(self)
         self.counts: dict[str, int] = {"offers": 0, "verify_unsupported": 0, "branch_stops": 0}
         self.on_proposal: Callable[[Offer, int], None] | None = None
         self._on_fault = on_fault
@@ -102,27 +106,29 @@ class Session:
 
     @staticmethod
     def _sane(seat: Seat, on_fault: Callable[[Fault], None]) -> bool:
-        missing = [
-            n
-            for n in ("propose", "observe", "resolved")
-            if not callable(getattr(seat.source, n, None))
-        ]
-        if missing:
-            on_fault(Fault(seat.plugin, "proposal_sources", f"its source has no {missing[0]}()"))
-            return False
-        near = getattr(seat.source, "near", None)
-        seat.near = near if callable(near) else None
-        return True
+        needed = ("propose", "observe", "resolved")
+        try:
+            missing = [n for n in needed if not callable(getattr(seat.source, n, None))]
+            near = getattr(seat.source, "near", None)
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            wrong = one_line(error)
+        else:
+            wrong = f"its source has no {missing[0]}()" if missing else ""
+            seat.near = near if callable(near) else None
+        if wrong:
+            on_fault(Fault(seat.plugin, "proposal_sources", wrong))
+        return not wrong
 
     # --- tokens -----------------------------------------------------------------
 
     def add(self, ids: Sequence[int]) -> None:
         """Tokens entered: the view moves, the sources are told."""
-        self.tokens.extend(ids)
-        self.view.budget -= len(ids)
+        entered = tuple(ids)  # a source may keep or change what it is handed
+        self.tokens.extend(entered)
+        self.budget -= len(entered)
         for seat in list(self.seats):
             try:
-                seat.source.observe(ids)
+                seat.source.observe(entered)
             except Exception as error:  # noqa: BLE001 - a plugin may raise anything
                 self._quarantine(seat, "observe", error)
 
@@ -232,7 +238,7 @@ class Session:
         if proposal.delimiter_bound and rules.delimiters:
             cut = next((i for i, t in enumerate(ids) if t in rules.delimiters), None)
             ids = ids if cut is None else ids[: cut + 1]
-        ids = ids[: min(rules.max_span, self.view.budget)]
+        ids = ids[: min(rules.max_span, self.budget)]
         if len(ids) < 2:  # noqa: PLR2004
             return None
         if proposal.delimiter_bound and policy is Policy.ASSERT and len(ids) < len(proposal.ids):
@@ -254,6 +260,4 @@ class Session:
         """Remove a source for the rest of the request."""
         if seat in self.seats:
             self.seats.remove(seat)
-        text = " ".join(str(error).split())
-        detail = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        self._on_fault(Fault(seat.plugin, where, detail))
+        self._on_fault(Fault(seat.plugin, where, one_line(error)))
