@@ -77,5 +77,5 @@ def verdict(curve: CostCurve, rewind: str) -> str:
     said = f"a window of {TYPICAL} costs {cost:.1f} steps"
     if needed >= TYPICAL - 1:
         return f"{said}: speculation stays off"
-    guesses = "guess holds" if needed == 1 else "guesses hold"
-    return f"{said}: speculation pays once {needed} of {TYPICAL - 1} {guesses}"
+    hold = "holds" if needed == 1 else "hold"
+    return f"{said}: speculation pays once {needed} of {TYPICAL - 1} guesses {hold}"

@@ -1,0 +1,191 @@
+"""``mlxfill chat``, with the lines of a user on standard input."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import mlxfill
+from mlxfill.cli.conversation import Conversation, as_message
+from mlxfill.engine.results import Result, Stats
+from mlxfill.testing import engine_with, shared_model
+from mlxfill.testing.installed import HEADER
+
+if TYPE_CHECKING:
+    from mlxfill.testing.installed import FakeSite
+
+INTERRUPT = (
+    HEADER
+    + """
+import signal
+
+class Source:
+    name, window, seen = "zz", 1, 0
+
+    def observe(self, ids):
+        Source.seen += 1
+        if Source.seen == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    def propose(self, view):
+        return None
+
+    def resolved(self, proposal, accepted):
+        pass
+
+@mlxfill.hookimpl
+def mlxfill_proposal_sources(request):
+    return [Source()]
+"""
+)
+
+
+@pytest.fixture
+def chat(run: Any, model: str) -> Any:
+    """Say some lines; the test model answers with at most eight tokens."""
+
+    def chat(*lines: str, options: tuple[str, ...] = ("--no-plugins",)) -> Any:
+        said = "".join(f"{line}\n" for line in lines)
+        return run("chat", "--model", model, "--max-tokens", "8", *options, stdin=said)
+
+    return chat
+
+
+def replies(model: str, *turns: str, system: str | None = None) -> list[str]:
+    """What the model answers when every prompt is processed anew."""
+    messages = [{"role": "system", "content": system}] if system else []
+    answers: list[str] = []
+    with mlxfill.load(model, plugins=[]) as engine:
+        for turn in turns:
+            messages.append({"role": "user", "content": turn})
+            answers.append(engine.generate(messages, max_tokens=8).text)
+            messages.append({"role": "assistant", "content": answers[-1]})
+    return answers
+
+
+def printed(*answers: str) -> str:
+    return "".join(answer if answer.endswith("\n") else f"{answer}\n" for answer in answers)
+
+
+def test_each_line_is_answered_knowing_those_before(chat: Any, model: str) -> None:
+    outcome = chat("hello", "", "and then")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out == printed(*replies(model, "hello", "and then"))
+
+
+def test_caches_are_kept_from_turn_to_turn(chat: Any) -> None:
+    outcome = chat("hello", "/stats", "and then", "/stats")
+    first, second = re.findall(r"^ *\d+ .*$", outcome.err, re.MULTILINE)
+    assert "cached" not in first
+    prompt, cached = map(int, re.findall(r"(\d+) \((\d+) cached\)", second)[0])
+    assert 8 < cached < prompt
+
+
+def test_reset_forgets_and_system_starts_anew(chat: Any, model: str) -> None:
+    outcome = chat("hello", "/reset", "hello", "/system be", "hello", "/system", "hello")
+    plain, told = replies(model, "hello"), replies(model, "hello", system="be")
+    assert outcome.out == printed(*plain, *plain, *told, *plain)
+    assert chat("hello", options=("--no-plugins", "--system", "be")).out == printed(*told)
+
+
+@pytest.mark.parametrize("word", ["/quit", "/exit"])
+def test_quit_leaves_at_once(chat: Any, word: str) -> None:
+    assert chat(word, "hello").out == ""
+
+
+def test_other_words_with_a_slash_are_explained(chat: Any) -> None:
+    outcome = chat("/stats", "/hlp", "/help")
+    assert outcome.code == 0
+    assert "nothing was said yet" in outcome.err
+    assert "no command /hlp" in outcome.err
+    assert outcome.err.count("/reset ") == 2
+
+
+def test_a_turn_that_cannot_be_answered_is_told_and_forgotten(chat: Any, model: str) -> None:
+    outcome = chat("hello", "a" * 5000, "and then")
+    assert outcome.code == 0
+    assert outcome.err.startswith("error: the prompt has ")
+    assert outcome.out == printed(*replies(model, "hello", "and then"))
+
+
+def test_ctrl_c_ends_the_reply_and_not_the_program(chat: Any, model: str, site: FakeSite) -> None:
+    site.add("zz", INTERRUPT)
+    outcome = chat("hello", "/reset", "hello", options=("--plugins", "zz"))
+    assert outcome.code == 0
+    cut, whole = outcome.out[: -len(printed(*replies(model, "hello")))], replies(model, "hello")[0]
+    assert outcome.out.endswith(printed(whole))
+    assert whole.startswith(cut.removesuffix("\n"))
+    assert len(cut) <= len(whole)
+
+
+def test_origins_are_counted_after_each_reply(chat: Any) -> None:
+    outcome = chat("hello", options=("--no-plugins", "--origins"))
+    assert re.fullmatch(r"origins: sampled \d+\n", outcome.err)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--top-p", "2"], "top_p must be 0 to 1, not 2.0"),
+        (["--tools", "none.json"], "--tools none.json: No such file or directory"),
+        (["hello"], "hello"),
+    ],
+)
+def test_wrong_use_is_one_line(run: Any, model: str, options: list[str], complaint: str) -> None:
+    outcome = run("chat", "--model", model, *options)
+    assert outcome.code == 2
+    assert complaint in outcome.complaint
+
+
+# --- the conversation itself -----------------------------------------------------
+
+
+def test_a_template_that_rewrites_earlier_turns_costs_only_the_cache() -> None:
+    with engine_with(shared_model("llama")) as engine:
+        conversation = Conversation(engine, options={"max_tokens": 6})
+        conversation.close(conversation.open("hello"))
+        conversation.messages[0] = {"role": "user", "content": "other words"}
+        result = conversation.close(conversation.open("and then"))
+        assert result.stats.cached_tokens == 0
+        assert len(result.tokens) > 0
+
+
+class Tokenizer:
+    """The marks that mlx-lm's wrapper knows of a model."""
+
+    def __init__(self, *, thinks: bool = True) -> None:
+        self.has_thinking = thinks
+        self.think_start, self.think_end = "<think>", "</think>"
+        self.tool_call_start = "<call>"
+
+
+def reply(text: str, calls: tuple[Any, ...] = ()) -> Result:
+    return Result(text, [], [], "stop", Stats(), tool_calls=list(calls))
+
+
+@pytest.mark.parametrize(
+    ("text", "reasoning", "content"),
+    [
+        ("why\n</think>\n\nso", "why", "so"),
+        ("<think>\nwhy\n</think>\nso", "why", "so"),
+        ("</think>\n\nso", None, "so"),
+        ("never closed", None, "never closed"),
+    ],
+)
+def test_reasoning_is_kept_apart(text: str, reasoning: str | None, content: str) -> None:
+    message = as_message(Tokenizer(), reply(text))
+    assert message.get("reasoning_content") == reasoning
+    assert message["content"] == content
+    assert as_message(Tokenizer(thinks=False), reply(text))["content"] == text
+
+
+def test_tool_calls_are_kept_apart() -> None:
+    call = {"name": "go", "arguments": {"to": "x"}}
+    message = as_message(Tokenizer(), reply("I go.\n<call>...</call>", (call,)))
+    assert message == {
+        "role": "assistant",
+        "content": "I go.",
+        "tool_calls": [{"type": "function", "function": call}],
+    }

@@ -1,0 +1,184 @@
+"""``mlxfill doctor``: findings, hints and the exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mlxfill import BackendMissingError
+from mlxfill.cli.doctor import machine
+from mlxfill.cli.doctor.model import verdict
+from mlxfill.engine.gate import CostCurve
+from mlxfill.testing.installed import HEADER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mlxfill.testing.installed import FakeSite
+
+BUNDLED = "/env/lib/python3.11/site-packages/mlx_cpu.libs/libblas-bd8a282c.so.3.10.0"
+OPENBLAS = "/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3"
+NUMPY = "/env/lib/python3.11/site-packages/numpy.libs/libscipy_openblas64_-1.so"
+
+
+@pytest.fixture(autouse=True)
+def only_own_plugins(site: FakeSite) -> None:
+    """Other plugins that are installed here, broken or not, are none of these tests' business."""
+    site.add("aa", HEADER)
+    Path("mlxfill.toml").write_text('plugins = ["aa"]\n')
+
+
+@pytest.fixture
+def findings(run: Any) -> Callable[..., Any]:
+    """What ``--json`` prints."""
+
+    def findings(*arguments: str, code: int = 0) -> Any:
+        outcome = run("doctor", "--json", *arguments)
+        assert (outcome.code, outcome.err) == (code, "")
+        return json.loads(outcome.out)
+
+    return findings
+
+
+def test_versions_device_config_and_plugins(run: Any, findings: Any) -> None:
+    found = findings()
+    assert {"python", "mlxfill", "mlx", "mlx-lm", "transformers"} <= set(found["versions"])
+    assert found["device"]["memory_bytes"] > 1 << 28
+    assert found["config_file"] == "mlxfill.toml"
+    assert found["plugins"]["aa"] == "1.0 on"
+    assert found["problems"] == []
+    page = run("doctor").out
+    assert f"mlxfill {found['versions']['mlxfill']}" in page
+    assert "aa 1.0 on" in page
+    assert page.endswith("nothing is broken\n")
+
+
+def test_a_model_is_examined(run: Any, findings: Any, model: str) -> None:
+    facts = findings("--model", model)["model"]
+    assert facts["architecture"] == "llama"
+    assert facts["dtype"] == "float32"
+    assert facts["caches"] == {"KVCache": 4}
+    assert (facts["split"], facts["rewind"]) == ("", "")
+    assert list(facts["cost"]) == ["1", "2", "4", "8", "16", "32"]
+    assert facts["cost"]["1"] == 1.0
+    page = run("doctor", "--model", model).out
+    assert "split         yes" in page
+    assert "rewind        yes" in page
+    assert page.count("█") > 6
+    assert "a window of 8 costs " in page
+
+
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [
+        (1.0, "a window of 8 costs 1.0 steps: speculation pays once 1 of 7 guesses holds"),
+        (1.3, "a window of 8 costs 1.3 steps: speculation pays once 1 of 7 guesses holds"),
+        (3.7, "a window of 8 costs 3.7 steps: speculation pays once 3 of 7 guesses hold"),
+        (7.6, "a window of 8 costs 7.6 steps: speculation stays off"),
+        (9.0, "a window of 8 costs 9.0 steps: speculation stays off"),
+    ],
+)
+def test_the_cost_of_a_window_is_put_into_words(cost: float, said: str) -> None:
+    assert verdict(CostCurve({1: 1.0, 8: cost}), "") == said
+
+
+def test_without_rewinding_speculation_stays_off() -> None:
+    said = verdict(CostCurve.free(), "its X has no rewinder")
+    assert said.endswith("(its X has no rewinder): speculation stays off")
+
+
+# --- what is broken --------------------------------------------------------------
+
+
+def test_a_broken_plugin_is_a_problem(findings: Any, site: FakeSite) -> None:
+    site.add("bb", "raise ImportError('no such thing')")
+    Path("mlxfill.toml").write_text('plugins = ["aa", "bb"]\n')
+    found = findings(code=1)
+    (problem,) = found["problems"]
+    assert "mlxfill-bb 1.0" in problem
+    assert "no such thing" in problem
+
+
+def test_a_wrong_config_is_a_problem(run: Any, findings: Any) -> None:
+    Path("mlxfill.toml").write_text("modle = 'x'\n[generation]\ntop_p = 2\n")
+    problems = findings(code=1)["problems"]
+    assert any("modle" in problem for problem in problems)
+    assert any("generation.top_p" in problem for problem in problems)
+    outcome = run("doctor")
+    assert outcome.code == 1
+    assert "problem: mlxfill.toml: modle " in outcome.out
+    assert "nothing is broken" not in outcome.out
+
+
+def test_a_missing_model_is_a_problem(findings: Any) -> None:
+    assert findings("--model", "nonsense", code=1)["problems"] == ["no model folder 'nonsense'"]
+
+
+def test_without_a_backend_the_rest_is_shown(
+    run: Any, findings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise BackendMissingError("mlx has no backend here")
+
+    monkeypatch.setattr("mlxfill.model.loading.require_backend", missing)
+    found = findings("--model", "x", code=1)
+    assert found["problems"] == ["mlx has no backend here"]
+    assert found["device"] is None
+    assert found["plugins"]["aa"] == "1.0 on"
+    assert "mlx cannot compute here" in run("doctor").out
+
+
+# --- which BLAS ------------------------------------------------------------------
+
+
+@pytest.fixture
+def mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Pretend that these libraries are loaded in a Linux process with the CPU build of mlx."""
+
+    def mapped(*libraries: str) -> None:
+        lines = [f"7f00-7f01 r-xp 00000000 08:01 17   {library}" for library in libraries]
+        (tmp_path / "maps").write_text("\n".join(["7f00-7f01 rw-p 00000000 00:00 0", *lines]))
+        monkeypatch.setattr(machine, "MAPS", tmp_path / "maps")
+        monkeypatch.setattr(machine, "backends", lambda: ["mlx-cpu"])
+        monkeypatch.setattr("sys.platform", "linux")
+
+    return mapped
+
+
+def test_the_bundled_blas_is_slow_and_has_a_remedy(mapped: Any) -> None:
+    mapped(BUNDLED, NUMPY, "/usr/lib/libc.so.6")
+    blas = machine.blas()
+    assert blas is not None
+    assert (blas.library, blas.fast) == (BUNDLED, False)
+    assert blas.remedy is not None
+    assert "LD_PRELOAD=/" in blas.remedy
+
+
+def test_a_tuned_library_in_front_is_recognised(mapped: Any) -> None:
+    mapped(BUNDLED, OPENBLAS)
+    assert machine.blas() == machine.Blas(OPENBLAS, fast=True)
+
+
+def test_the_remedy_names_what_is_installed_or_how_to_install_it(
+    mapped: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapped(BUNDLED)
+    monkeypatch.setattr(machine, "_PLACES", ())
+    blas = machine.blas()
+    assert blas is not None
+    assert blas.remedy is not None
+    assert blas.remedy.startswith("apt-get install libopenblas0-pthread, then LD_PRELOAD=/usr/lib/")
+
+
+def test_elsewhere_the_question_does_not_arise(
+    mapped: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapped(BUNDLED)
+    monkeypatch.setattr(machine, "backends", lambda: ["mlx-metal"])
+    assert machine.blas() is None
+    monkeypatch.setattr(machine, "backends", lambda: ["mlx-cpu"])
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert machine.blas() is None
