@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +25,8 @@ settings.register_profile(
     derandomize=EXAMPLES <= COMMON,
     deadline=None,
     print_blob=True,
+    # Examples are small as they are; shrinking one would take minutes.
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target],
     # Each example starts with a cache folder that the previous one may have used: as users do.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 from attrs import define, field
+from mlx_lm.models.cache import RotatingKVCache
 
 from mlxfill.errors import InputError
 from mlxfill.model.reading import ids as ids_of
 from mlxfill.model.reading import one_id, row
+from mlxfill.rewind.entries import flat
 from mlxfill.rewind.window import CacheWindow
 
 if TYPE_CHECKING:
@@ -286,14 +288,19 @@ class Forwarder:
             self.last_taps = self.target.taps(tape, self.tap_layers)
 
     def room(self) -> int | None:
-        """How many ids the next window may hold before quantization changes the caches.
+        """How many ids the next window may hold for plain decoding to read the same; None: any.
 
         Plain decoding quantizes after the forward that reaches ``quantized_kv_start``; a
-        window across it would read unquantized entries that plain decoding does not.
+        window across it would read unquantized entries that plain decoding does not.  A ring
+        that keeps its first tokens (``max_kv_size``) loses them from sight within a window
+        once it is full: mlx-lm's mask counts back from each id as if nothing were kept.
         """
-        if self.options.kv_bits is None or self.held >= self.options.quantized_kv_start:
-            return None
-        return self.options.quantized_kv_start - self.held
+        options, held = self.options, self.held
+        rings = [e for e in flat(self.caches) if isinstance(e, RotatingKVCache) and e.keep]
+        limits = [max(ring.max_size - ring.offset, 1) for ring in rings]
+        if options.kv_bits is not None and held < options.quantized_kv_start:
+            limits.append(options.quantized_kv_start - held)
+        return min(limits, default=None)
 
     def _quantize(self) -> None:
         options = self.options
@@ -306,8 +313,6 @@ class Forwarder:
                 )
 
     def _check_quantizable(self) -> None:
-        from mlx_lm.models.cache import RotatingKVCache
-
         if self.options.kv_bits and any(isinstance(c, RotatingKVCache) for c in self.caches):
             message = (
                 "kv_bits cannot be used with a rotating cache (sliding-window model or"

@@ -15,7 +15,18 @@ from mlx_lm.models.cache import (
 from mlxfill.errors import ModelError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from mlxfill.contracts import CacheRewinder, LayerReplay
+
+
+def flat(cache: Iterable[Any]) -> Iterator[Any]:
+    """The entries of a prompt cache, parts of composite ones each on its own."""
+    for entry in cache:
+        if isinstance(entry, CacheList):
+            yield from flat(entry.caches)
+        else:
+            yield entry
 
 
 class Trimming:

@@ -10,10 +10,12 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
-from mlx_lm.models.cache import CacheList, ChunkedKVCache, ConcatenateKVCache
+from mlx_lm.models.cache import ChunkedKVCache, ConcatenateKVCache
+
+from mlxfill.rewind.entries import flat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 
 class CacheMark:
@@ -34,7 +36,7 @@ class CacheMark:
     def __init__(self, cache: Sequence[Any], *, ahead: int) -> None:
         self._offsets: list[tuple[Any, int]] = []
         self._contents: list[tuple[Any, dict[str, Any]]] = []
-        for entry in _entries(cache):
+        for entry in flat(cache):
             if _can_trim(entry, ahead):
                 self._offsets.append((entry, entry.offset))
             else:
@@ -52,15 +54,6 @@ class CacheMark:
         for entry, content in self._contents:
             vars(entry).update(content)
         return held
-
-
-def _entries(cache: Sequence[Any]) -> Iterator[Any]:
-    """The entries of a prompt cache, parts of composite ones each on its own."""
-    for entry in cache:
-        if isinstance(entry, CacheList):
-            yield from _entries(entry.caches)
-        else:
-            yield entry
 
 
 def _can_trim(entry: Any, ahead: int) -> bool:  # noqa: ANN401

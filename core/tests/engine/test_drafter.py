@@ -1,0 +1,214 @@
+"""The drafter of an engine: how it is found, what is learnt about it over requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+import pytest
+
+from mlxfill import DrafterError, DraftKind, Sampling
+from mlxfill.engine.drafter import TRIED, ChainSurvival, Drafter, measured_cost
+from mlxfill.engine.gate import CostCurve
+from mlxfill.model.target import Target
+from mlxfill.sampling import Chooser
+from mlxfill.testing import Guest, Script, ScriptedDrafter, engine_with, shared_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mlxfill.contracts import TargetView
+
+PROMPT = [5, 9, 17, 4, 33, 21]
+
+
+class Heads:
+    """A kind of drafter whose artifact is a folder with a file ``head``; notes what it loads."""
+
+    def __init__(self, provider: Any = None, error: Exception | None = None) -> None:
+        self.provider, self.error = provider or ScriptedDrafter(script=Script([], 0.0)), error
+        self.loaded: list[Path | None] = []
+
+    def kind(self, origin: str) -> DraftKind:
+        return DraftKind("heads", origin, lambda folder: (folder / "head").is_file(), self.load)
+
+    def load(self, artifact: Path | None, _target: TargetView, _settings: object) -> Any:
+        self.loaded.append(artifact)
+        if self.error is not None:
+            raise self.error
+        return self.provider
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """The folder of a model that brings its own head."""
+    (tmp_path / "mtp").mkdir()
+    (tmp_path / "mtp" / "head").touch()
+    return tmp_path
+
+
+# --- a head that came with the model ---------------------------------------------------
+
+
+def engine_at(folder: Path, heads: Heads, **options: Any) -> Any:
+    guest = Guest(drafter=heads)  # type: ignore[arg-type]
+    return engine_with(shared_model("llama"), guest, path=folder, draft_kind=None, **options)
+
+
+def test_a_head_beside_the_model_is_found_by_itself(release: Path) -> None:
+    heads = Heads()
+    with engine_at(release, heads) as engine:
+        spec = engine.generate(PROMPT, max_tokens=8, temperature=1.0, seed=1).stats.spec
+    assert heads.loaded == [release / "mtp"]
+    assert spec["drafter"] == "guest"
+
+
+def test_no_head_is_looked_for_where_none_lies(tmp_path: Path) -> None:
+    heads = Heads()
+    with engine_at(tmp_path, heads) as engine:
+        assert "drafter" not in engine.generate(PROMPT, max_tokens=3).stats.spec
+    assert heads.loaded == []
+
+
+def test_a_head_is_left_alone_where_no_drafts_are_wanted(release: Path) -> None:
+    heads = Heads()
+    with engine_at(release, heads, num_draft_tokens=0):
+        assert heads.loaded == []
+
+
+def test_a_named_drafter_goes_before_the_head_of_the_model(release: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "head").touch()
+    heads = Heads()
+    with engine_at(release, heads, draft=other):
+        assert heads.loaded == [other]
+
+
+def test_a_broken_head_that_nobody_asked_for_is_reported_and_left_out(release: Path) -> None:
+    heads = Heads(error=DrafterError("the head lacks the tensor 'fc.weight'"))
+    with engine_at(release, heads) as engine:
+        assert [fault.message for fault in engine.faults] == [
+            "the head lacks the tensor 'fc.weight'; going on without"
+        ]
+        assert len(engine.generate(PROMPT, max_tokens=3).tokens) == 3
+
+
+def test_a_broken_head_that_was_asked_for_stops_the_start(release: Path) -> None:
+    heads = Heads(error=RuntimeError("no\nmemory"))
+    with pytest.raises(DrafterError, match=r"'guest' failed to load .*: RuntimeError: no memory"):
+        engine_at(release, heads, draft=release / "mtp")
+
+
+# --- what is learnt ---------------------------------------------------------------------
+
+
+def drafter(weights_bytes: int) -> Drafter:
+    provider = ScriptedDrafter(script=Script([], 0.0), weights_bytes=weights_bytes)
+    return Drafter("guest", provider.kind(), provider)
+
+
+def test_a_trained_drafter_that_is_never_right_is_named_once() -> None:
+    wrong = drafter(1)
+    warnings = [wrong.first_draft(hit=False, vocab_size=64) for _ in range(3 * TRIED)]
+    assert [at for at, text in enumerate(warnings) if text] == [TRIED - 1]
+    assert "'scripted'" in warnings[TRIED - 1]
+    assert f"0 of {TRIED}" in warnings[TRIED - 1]
+
+
+@pytest.mark.parametrize("weights_bytes", [0, 1])
+def test_a_drafter_that_is_sometimes_right_or_has_no_weights_is_not(weights_bytes: int) -> None:
+    other = drafter(weights_bytes)
+    hits = [weights_bytes == 1 and i % 8 == 0 for i in range(3 * TRIED)]
+    assert not any(other.first_draft(hit, vocab_size=64) for hit in hits)
+
+
+def test_the_warning_reaches_the_result() -> None:
+    model = shared_model("llama")
+    wrong = ScriptedDrafter(script=Script([], 0.0), weights_bytes=1)
+    with engine_with(model, guest := Guest(drafter=wrong)) as engine:
+        results = [
+            engine.generate(PROMPT, max_tokens=40, eos_token_ids=[], temperature=1.0, seed=seed)
+            for seed in range(4)
+        ]
+    faults = [fault for result in results for fault in result.faults]
+    assert [fault.plugin for fault in faults] == [guest.name]
+    assert "no more than by chance" in faults[0].message
+
+
+def test_depths_that_were_never_tried_are_judged_by_the_others() -> None:
+    survival = ChainSurvival()
+    for _ in range(12):
+        survival.learn(0, hit=True)
+    assert survival.rate(2) > 0.9
+    for _ in range(12):
+        survival.learn(1, hit=False)
+    assert survival.rate(0) > 0.8
+    assert survival.rate(1) < 0.2
+
+
+def test_a_drafter_is_remembered_from_request_to_request() -> None:
+    model = shared_model("llama")
+    with engine_with(model) as plain:
+        truth = plain.generate(PROMPT, max_tokens=40, eos_token_ids=[]).tokens
+    wrong = ScriptedDrafter(script=Script([*PROMPT, *truth], 0.0), weights_bytes=1)
+    curve = CostCurve({1: 1.0, 2: 1.1, 8: 1.4})
+    with engine_with(model, Guest(drafter=wrong), gate=True, curve=curve) as engine:
+        rounds = [
+            sum(
+                engine.generate(PROMPT, max_tokens=40, eos_token_ids=[]).stats.spec[
+                    "drafted_by_position"
+                ][:1]
+            )
+            for _ in range(3)
+        ]
+    assert max(rounds[1:]) <= 2  # the tries of a drafter at rest
+
+
+def test_the_cost_of_a_draft_is_measured_against_a_step() -> None:
+    """A drafter that forwards the target three times a draft costs about three steps."""
+    with Target(shared_model("qwen3")) as target:
+
+        class Slow(ScriptedDrafter):
+            def open(self, *_: object) -> Any:
+                return SlowRows(target)
+
+        cost = measured_cost(target, Slow(script=Script([], 0.0)), 2, mx.default_stream(mx.cpu))
+    assert cost > 1
+
+
+class SlowRows:
+    tap_layers = (0,)
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.closed = False
+
+    def prefill(self, tokens: mx.array, context: mx.array) -> None:
+        assert context.shape == (*tokens.shape, self.target.hidden_size)
+
+    def draft(self, _pending: object, depth: int, _positions: object) -> mx.array:
+        cache = self.target.new_cache()
+        logits = mx.zeros(0)
+        for _ in range(3 * depth):
+            logits = self.target.forward(mx.array([[1]]), cache)
+        return mx.argmax(logits[:, -1], axis=-1, keepdims=True) * mx.ones((1, depth), mx.int32)
+
+    def commit(self, accepted: list[list[int]], context: mx.array) -> None:
+        assert context.shape[1] == len(accepted[0])
+
+    def close(self) -> None:
+        self.closed = True
+
+
+# --- sampling -----------------------------------------------------------------------------
+
+
+def test_evolved_sampling_keeps_the_keys() -> None:
+    chooser = Chooser(Sampling(temperature=0.8, top_k=5, seed=11))
+    logits = mx.random.normal((4, 64), key=mx.random.key(3))
+    same = chooser.evolved(top_k=5)
+    assert mx.array_equal(same.draw(logits, range(4)), chooser.draw(logits, range(4)))
+    greedy = chooser.evolved(temperature=0.0)
+    assert mx.array_equal(greedy.draw(logits, range(4)), mx.argmax(logits, axis=-1))
+    assert chooser.sampling.temperature == 0.8
