@@ -178,6 +178,8 @@ class Chooser:
         """The same from raw logits: what drafters are handed as ``DraftSampling``."""
         import mlx.core as mx
 
+        if self.greedy:
+            return mx.argmax(logits, axis=-1)
         return self.choose(logits - mx.logsumexp(logits, axis=-1, keepdims=True), positions)
 
     def evolved(self, **changes: Any) -> Chooser:  # noqa: ANN401 - fields of Sampling

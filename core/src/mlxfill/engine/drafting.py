@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 
 from mlxfill.contracts import Fault
-from mlxfill.engine.gate import NOTHING, Gate, Plan, Survival
+from mlxfill.engine.gate import NOTHING, Gate, Plan
 from mlxfill.model.reading import row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mlxfill.contracts import DraftProvider, DraftRows
+    from mlxfill.contracts import DraftRows
+    from mlxfill.engine.drafter import Drafter
 
 FIRST_PROBE, LAST_PROBE = 32, 512
 """Plain tokens between two tries of a drafter that did not pay; doubled after each failure."""
@@ -23,6 +24,8 @@ FLUSH = 64
 LAST_PAUSE = 7
 """Most tokens between two calls of a drafter that answers with no drafts."""
 FOLLOW = 0.2
+COMPARABLE = 8
+"""Rounds after plain steps whose time may be compared with that of the steps."""
 
 
 class Drafting:
@@ -34,30 +37,29 @@ class Drafting:
 
     def __init__(  # noqa: PLR0913
         self,
-        plugin: str,
-        origin: str,
+        drafter: Drafter,
         rows: DraftRows,
-        provider: DraftProvider,
         *,
         cap: int,
-        draft_cost: float,
         vocab_size: int,
+        stream: Any,  # noqa: ANN401
         on_fault: Callable[[Fault], None],
     ) -> None:
-        """``cap``: most ids a round; ``draft_cost``: first guess at one id's, in plain steps."""
-        self.plugin, self.origin, self.rows, self.provider = plugin, origin, rows, provider
-        self.cap, self.draft_cost = cap, draft_cost
+        """``cap``: most ids a round; ``stream``: where the target computes, so where drafts do."""
+        self.drafter, self.rows, self.cap = drafter, rows, cap
+        self.origin = drafter.kind.origin
         self.tap_layers = tuple(rows.tap_layers)
-        self.survival = Survival()
         self.processed = 0
         self.alive = True
         self.drafted_by_position = [0] * cap
         self.accepted_by_position = [0] * cap
         self.acceptance_lengths: list[int] = []
         self._vocab_size = vocab_size
+        self._stream = stream
         self._on_fault = on_fault
         self._taps: list[mx.array] = []
         self._started = 0.0
+        self._rounds = 0
         self._pause = self._idle = 0
         self._resting = 0
         self._probe_after = FIRST_PROBE
@@ -113,12 +115,17 @@ class Drafting:
         limit = min(self.cap, room)
         if not self.alive or limit < 1 or self._idle > 0:
             return NOTHING
-        plan = gate.plan(self.survival, 0, limit, draft_cost=self.draft_cost)
+        plan = gate.plan(self.drafter.survival, 0, limit, draft_cost=self.draft_cost)
         if plan.depth:
             return plan
         if self._resting >= self._probe_after and self._could_pay(gate, limit):
             return Plan(limit, 0.0)
         return NOTHING
+
+    @property
+    def draft_cost(self) -> float:
+        """Cost of one draft in plain steps."""
+        return self.drafter.cost or 0.0
 
     def _could_pay(self, gate: Gate, limit: int) -> bool:
         """Whether even perfect drafts would be worth their cost."""
@@ -129,6 +136,7 @@ class Drafting:
     def rest(self, tokens: Sequence[int], held: int) -> None:
         """A plain step or another's round went by."""
         self._resting += 1
+        self._rounds = 0
         self._idle -= 1
         if held - self.processed >= FLUSH:
             self.catch_up(tokens, held)
@@ -168,27 +176,43 @@ class Drafting:
     ) -> None:
         """End of a round: ``entered`` follows the old pending token, the new one included."""
         for i in range(min(accepted + 1, drafted)):
-            self.survival.learn(i, i < accepted)
+            self.drafter.survival.learn(i, i < accepted)
         for i in range(min(drafted, self.cap)):
             self.drafted_by_position[i] += 1
             self.accepted_by_position[i] += i < accepted
         self.acceptance_lengths.append(accepted)
-        if accepted:
-            self._probe_after = FIRST_PROBE
+        self._schedule(drafted, accepted)
+        warning = self.drafter.first_draft(accepted > 0, self._vocab_size)
+        if warning:
+            self._on_fault(Fault(self.drafter.plugin, "draft", warning))
         self._guard(
             "commit", lambda: self.rows.commit([entered], taps if self.tap_layers else None)
         )
         self.processed += len(entered)
 
+    def _schedule(self, drafted: int, accepted: int) -> None:
+        """When to try again after this round, should it not pay to draft."""
+        if accepted == drafted:
+            self._probe_after = 0
+        elif accepted:
+            self._probe_after = FIRST_PROBE
+        else:
+            self._probe_after = max(self._probe_after, FIRST_PROBE)
+
     def timed(self, gate: Gate, drafted: int) -> None:
-        """Learn the cost of drafting from the wall time since ``draft`` was called."""
+        """Learn the cost of drafting from the wall time since ``draft`` was called.
+
+        Only soon after plain steps, since the machine may have become faster or slower since
+        the last one, and not in the round that caught up with them.
+        """
         curve = gate.curve
-        if not drafted or not curve.step_ms:
+        self._rounds += 1
+        if not drafted or not curve.step_ms or not 1 < self._rounds <= COMPARABLE:
             return
         ms = (time.perf_counter() - self._started) * 1e3
         extra = ms / curve.step_ms - curve.cost(1 + drafted)
         seen = min(max(extra / drafted, 0.0), 3.0)
-        self.draft_cost += FOLLOW * (seen - self.draft_cost)
+        self.drafter.cost = self.draft_cost + FOLLOW * (seen - self.draft_cost)
 
     # --- faults ----------------------------------------------------------------------
 
@@ -196,7 +220,8 @@ class Drafting:
         if not self.alive:
             return None
         try:
-            return call()
+            with mx.stream(self._stream):
+                return call()
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything
             self._fail(where, error)
             return None
@@ -204,12 +229,12 @@ class Drafting:
     def _fail(self, where: str, error: Exception) -> None:
         self.alive = False
         text = " ".join(str(error).split())
-        self._on_fault(Fault(self.plugin, where, f"{type(error).__name__}: {text}"))
+        self._on_fault(Fault(self.drafter.plugin, where, f"{type(error).__name__}: {text}"))
 
     def stats(self) -> dict[str, Any]:
         """Counters by position."""
         return {
-            "drafter": self.plugin,
+            "drafter": self.drafter.plugin,
             "drafted_by_position": self.drafted_by_position,
             "accepted_by_position": self.accepted_by_position,
             "acceptance_lengths": self.acceptance_lengths,

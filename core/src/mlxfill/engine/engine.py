@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 
 from mlxfill.config import load_config
-from mlxfill.contracts import DraftKind, Event, Fault, Limits, Request
+from mlxfill.contracts import Event, Fault, Limits, Request
 from mlxfill.engine.calibrate import curve_for, store
+from mlxfill.engine.drafter import Drafter, measured_cost
 from mlxfill.engine.drafting import Drafting
 from mlxfill.engine.forward import Forwarder
-from mlxfill.engine.gate import CostCurve, Gate
+from mlxfill.engine.gate import CostCurve, Gate, Survival
+from mlxfill.engine.mount import bundled, mount
 from mlxfill.engine.options import Options, make_options
 from mlxfill.engine.prewarm import held_tokens, own_caches
 from mlxfill.engine.prompt import Prompt, check_prompt, make_prompt, render
 from mlxfill.engine.run import Run
 from mlxfill.engine.session import Rules, Seat, Session
-from mlxfill.errors import DrafterError, InputError, PluginError
+from mlxfill.errors import DrafterError, InputError
 from mlxfill.model.loading import context_limit, find_model, load_model
 from mlxfill.model.reading import weight_bytes
 from mlxfill.model.target import Target
@@ -121,7 +123,9 @@ class Engine:
         self._curve = curve
         self._measured = curve is not None
         self._no_rewind: str | None = None
-        self._drafter: tuple[str, DraftKind, DraftProvider] | None = None
+        # What earlier requests showed about each kind of source.
+        self._records: dict[tuple[str, type], Survival] = {}
+        self._drafter: Drafter | None = None
         self._num_draft_tokens = (
             self.config.num_draft_tokens if num_draft_tokens is None else num_draft_tokens
         )
@@ -291,7 +295,12 @@ class Engine:
     def _seats(self, request: Request, faults: list[Fault]) -> list[Seat]:
         trusted = set(self.config.trust.assert_)
         found = self.plugins.proposal_sources(request, faults)
-        return [Seat(name, source, name in trusted) for name, source in found]
+        records = self._records
+        return [
+            Seat(plugin, source, plugin in trusted, survival)
+            for plugin, source in found
+            for survival in (records.setdefault((plugin, type(source)), Survival()),)
+        ]
 
     def _make_rewinder(self, entry: object, layer: Any) -> Any:  # noqa: ANN401
         return self.plugins.cache_rewinder(entry, layer, self.target)
@@ -321,54 +330,25 @@ class Engine:
 
     # --- drafter ------------------------------------------------------------------------
 
-    def _mount(self, artifact: str | os.PathLike[str] | None, kind_name: str | None) -> None:
-        """Find the kind of drafter and load it."""
-        if artifact is None and kind_name is None:
+    def _mount(self, artifact: str | os.PathLike[str] | None, name: str | None) -> None:
+        """Load the drafter that was asked for, or the head that lies in the model's folder."""
+        asked = artifact is not None or name is not None
+        artifact = artifact or bundled(self.plugins, self.target, name)
+        if not asked and (artifact is None or self._num_draft_tokens == 0):
             return
-        kinds = self.plugins.draft_kinds()
-        path = None if artifact is None else find_model(str(artifact), self.plugins.resolve_model)
-        plugin, kind = self._pick(kinds, path, kind_name)
-        if self.no_rewind():
-            message = f"this model cannot use a drafter: {self.no_rewind()}"
-            raise DrafterError(message)
-        settings = self.plugins.settings(plugin)
-        self._drafter = (plugin, kind, kind.load(path, self.target, settings))
-
-    def _pick(
-        self, kinds: Sequence[tuple[str, DraftKind]], path: Path | None, name: str | None
-    ) -> tuple[str, DraftKind]:
-        known = ", ".join(k.name for _, k in kinds) or "none"
-        if name is not None:
-            for plugin, kind in kinds:
-                if name in (kind.name, plugin):
-                    if kind.needs_artifact and path is None:
-                        message = f"draft kind {name!r} needs a draft model: --draft PATH"
-                        raise DrafterError(message)
-                    return plugin, kind
-            message = (
-                f"no plugin that is on has the draft kind {name!r} (there are: {known}); "
-                f"pip install mlxfill-{name if name.startswith('spec-') else 'spec-' + name}"
-            )
-            raise PluginError(message)
-        if path is None:
-            message = f"draft kind {name!r} needs a draft model: --draft PATH"
-            raise DrafterError(message)
-        ordered = sorted(kinds, key=lambda each: each[1].fallback)
-        for plugin, kind in ordered:
-            if kind.needs_artifact and kind.detect(path):
-                return plugin, kind
-        message = (
-            f"no plugin that is on can draft with {path} (kinds: {known}); "
-            "pip install mlxfill-spec-two-model or mlxfill-spec-qwen-mtp"
-        )
-        raise PluginError(message)
+        try:
+            self._drafter = mount(self.plugins, self.target, artifact, name, self.no_rewind)
+        except DrafterError as error:
+            if asked:
+                raise
+            self.faults.append(Fault("engine", "draft", f"{error}; going on without"))
 
     def _open_drafting(
         self, forwarder: Forwarder, options: Options, faults: list[Fault]
     ) -> Drafting | None:
         if self._drafter is None:
             return None
-        plugin, kind, provider = self._drafter
+        drafter, provider = self._drafter, self._drafter.provider
         cap = options.num_draft_tokens
         cap = self._num_draft_tokens if cap is None else cap
         cap = provider.default_depth if cap is None else cap
@@ -377,23 +357,32 @@ class Engine:
         try:
             rows: DraftRows = provider.open(self.target, forwarder.chooser, [None])
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything
-            faults.append(Fault(plugin, "open", f"{type(error).__name__}: {error}"))
+            faults.append(Fault(drafter.plugin, "open", f"{type(error).__name__}: {error}"))
             return None
+        if drafter.cost is None:
+            drafter.cost = self._draft_cost(provider, cap)
         drafting = Drafting(
-            plugin,
-            kind.origin,
+            drafter,
             rows,
-            provider,
             cap=cap,
-            draft_cost=self._draft_cost(provider),
             vocab_size=self.target.vocab_size,
+            stream=self._stream,
             on_fault=faults.append,
         )
         forwarder.tap_layers = drafting.tap_layers
         return drafting
 
-    def _draft_cost(self, provider: DraftProvider) -> float:
-        """First guess: a draft token costs what its weights weigh against the target's."""
+    def _draft_cost(self, provider: DraftProvider, depth: int) -> float:
+        """Cost of one draft in plain steps: measured where it decides whether to draft.
+
+        A drafter that cannot be timed costs what its weights weigh against the target's.
+        """
+        could_pay = self.config.gate.enabled and self.curve().cost(1 + depth) < 1 + depth
+        if could_pay and provider.weights_bytes:
+            try:
+                return measured_cost(self.target, provider, depth, self._stream)
+            except Exception:  # noqa: BLE001, S110 - a plugin may raise anything; requests will tell
+                pass
         share = provider.weights_bytes / max(weight_bytes(self.model), 1)
         return min(max(share, 0.0), 1.0)
 
@@ -402,7 +391,7 @@ class Engine:
     def close(self) -> None:
         """Unbind the model, keep what was learnt about costs.  Safe to call twice."""
         if self._drafter is not None:
-            self._drafter[2].close()
+            self._drafter.provider.close()
             self._drafter = None
         if self._curve is not None and not self._measured and self.config.gate.enabled:
             store(self.target, self._curve)

@@ -1,0 +1,135 @@
+"""The drafter that an engine has mounted, and what was learnt about it over all requests."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+from attrs import define, field
+
+from mlxfill.engine.gate import BUCKETS, Survival, bucket_of
+from mlxfill.sampling import Chooser, Sampling
+
+if TYPE_CHECKING:
+    from mlxfill.contracts import DraftKind, DraftProvider, DraftRows
+    from mlxfill.model.target import Target
+
+CONTEXT = 8
+LEAST_RUNS, MOST_RUNS, BUDGET_S = 2, 16, 0.2
+HOPE, CREDIT = 0.75, 2.0
+"""First estimate of a trained drafter's rate, and how many trials it counts for."""
+POOLED = 2.0
+"""How many trials of a position the rate of all positions counts for."""
+TRIED = 24
+"""First drafts after which a drafter must have been right more often than by chance."""
+
+
+@define
+class ChainSurvival(Survival):
+    """How likely each draft of a trained drafter is right.
+
+    Someone trained it to be right and someone mounted it, so it begins with some credit.  What
+    is known of all positions speaks for those that were hardly tried: drafts of one chain are
+    right or wrong for the same reasons, and depths that were never tried must not look bad.
+    """
+
+    trials: list[float] = field(factory=lambda: [CREDIT] + [0.0] * (len(BUCKETS) - 1))
+    hits: list[float] = field(factory=lambda: [CREDIT * HOPE] + [0.0] * (len(BUCKETS) - 1))
+
+    def rate(self, evidence: int) -> float:
+        """Estimated probability that the draft after ``evidence`` right ones is right."""
+        at = bucket_of(evidence)
+        overall = sum(self.hits) / sum(self.trials)
+        return (self.hits[at] + POOLED * overall) / (self.trials[at] + POOLED)
+
+
+@define
+class Drafter:
+    """A provider, the plugin and kind that it came from, and its record.
+
+    ``cost``: of one draft, in plain steps; None until it was measured.  ``judged`` and ``right``
+    count first drafts of rounds until there are enough to tell a drafter from chance.
+    """
+
+    plugin: str
+    kind: DraftKind
+    provider: DraftProvider
+    survival: Survival = field()
+    cost: float | None = None
+    judged: int = 0
+    right: int = 0
+
+    @survival.default
+    def _prior(self) -> Survival:
+        return ChainSurvival() if self.provider.weights_bytes else Survival()
+
+    def first_draft(self, hit: bool, vocab_size: int) -> str:
+        """Note a round's first draft; answers a warning once, when all were no better than chance.
+
+        A wrong head, or one whose weights were read at the wrong scale, drafts like that.
+        """
+        if not self.provider.weights_bytes or self.judged == TRIED:
+            return ""
+        self.judged += 1
+        self.right += hit
+        if self.judged < TRIED or self.right * vocab_size > self.judged:
+            return ""
+        return (
+            f"drafter {self.provider.id!r} was right in {self.right} of {self.judged} first drafts,"
+            " no more than by chance: is it made for this model?"
+        )
+
+
+def measured_cost(
+    target: Target,
+    provider: DraftProvider,
+    depth: int,
+    stream: Any,  # noqa: ANN401 - an mlx stream
+) -> float:
+    """Cost of one draft in plain steps: a chain of ``depth`` drafts against a step, timed now.
+
+    The better of a few runs on a short context.  Raises what the provider raises.
+    """
+    rows = provider.open(target, Chooser(Sampling(seed=0)), [None])
+    try:
+        with mx.stream(stream):
+            return _measured(target, rows, depth)
+    finally:
+        rows.close()
+
+
+def _measured(target: Target, rows: DraftRows, depth: int) -> float:
+    ids = mx.arange(CONTEXT)[None] % target.vocab_size
+    width = target.hidden_size * len(rows.tap_layers)
+    taps = mx.zeros((1, CONTEXT, width), target.dtype) if width else None
+    rows.prefill(ids, taps)
+    cache = target.new_cache()
+    mx.eval(target.forward(ids, cache), [c.state for c in cache])
+    _timed_draft(rows, depth, taps)  # the first of a kind also loads kernels
+    _timed_step(target, cache)
+    steps: list[float] = []
+    drafts: list[float] = []
+    started = time.perf_counter()
+    while len(steps) < LEAST_RUNS or (
+        len(steps) < MOST_RUNS and time.perf_counter() - started < BUDGET_S
+    ):
+        steps.append(_timed_step(target, cache))
+        drafts.append(_timed_draft(rows, depth, taps))
+    return min(drafts) / min(steps)
+
+
+def _timed_step(target: Target, cache: list[Any]) -> float:
+    started = time.perf_counter()
+    mx.eval(mx.argmax(target.forward(mx.ones((1, 1), mx.int32), cache), axis=-1))
+    return time.perf_counter() - started
+
+
+def _timed_draft(rows: DraftRows, depth: int, taps: mx.array | None) -> float:
+    """Seconds a draft of a chain that is refused."""
+    started = time.perf_counter()
+    (draft,) = rows.draft([1], depth, [CONTEXT])
+    mx.eval(draft)
+    seconds = time.perf_counter() - started
+    rows.commit([[1]], None if taps is None else taps[:, :1])
+    return seconds / max(len(draft), 1)

@@ -1,0 +1,92 @@
+"""Finding and loading the drafter that a user asks for, or that lies in the model's own folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mlxfill.engine.drafter import Drafter
+from mlxfill.errors import DrafterError, MlxfillError, PluginError
+from mlxfill.model.loading import find_model
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from mlxfill.contracts import DraftKind
+    from mlxfill.model.target import Target
+    from mlxfill.plugins import PluginManager
+
+    Kinds = Sequence[tuple[str, DraftKind]]
+
+BUNDLED = "mtp"
+"""Folder inside a model's folder for the head that belongs to it."""
+
+
+def mount(
+    plugins: PluginManager,
+    target: Target,
+    artifact: str | os.PathLike[str] | None,
+    name: str | None,
+    no_rewind: Callable[[], str],
+) -> Drafter:
+    """Load the drafter in ``artifact``, by the kind ``name`` or by what is found there.
+
+    :param no_rewind: why the target cannot take tokens back; "" when it can.
+    :raises DrafterError, PluginError, ModelNotFoundError: one line, with the remedy.
+    """
+    kinds = plugins.draft_kinds()
+    path = None if artifact is None else find_model(str(artifact), plugins.resolve_model)
+    plugin, kind = _named(kinds, path, name) if name is not None else _detected(kinds, path)
+    reason = no_rewind()
+    if reason:
+        raise DrafterError(f"this model cannot use a drafter: {reason}")
+    try:
+        provider = kind.load(path, target, plugins.settings(plugin))
+    except MlxfillError:
+        raise
+    except Exception as error:
+        cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise DrafterError(
+            f"plugin {plugin!r} failed to load {path or kind.name}: {cause}"
+        ) from error
+    return Drafter(plugin, kind, provider)
+
+
+def bundled(plugins: PluginManager, target: Target, name: str | None) -> Path | None:
+    """The head that came with the model, if a plugin that is on knows its kind."""
+    folder = target.path / BUNDLED if target.path else None
+    if folder is None or not folder.is_dir():
+        return None
+    for plugin, kind in plugins.draft_kinds():
+        wanted = name in (None, kind.name, plugin)
+        if wanted and kind.needs_artifact and not kind.fallback and kind.detect(folder):
+            return folder
+    return None
+
+
+def _named(kinds: Kinds, path: Path | None, name: str) -> tuple[str, DraftKind]:
+    for plugin, kind in kinds:
+        if name in (kind.name, plugin):
+            if kind.needs_artifact and path is None:
+                raise DrafterError(f"draft kind {name!r} needs a draft model: --draft PATH")
+            return plugin, kind
+    distribution = name if name.startswith("spec-") else f"spec-{name}"
+    raise PluginError(
+        f"no plugin that is on has the draft kind {name!r} (there are: {_known(kinds)}); "
+        f"pip install mlxfill-{distribution}"
+    )
+
+
+def _detected(kinds: Kinds, path: Path | None) -> tuple[str, DraftKind]:
+    for plugin, kind in sorted(kinds, key=lambda each: each[1].fallback):
+        if path is not None and kind.needs_artifact and kind.detect(path):
+            return plugin, kind
+    raise PluginError(
+        f"no plugin that is on can draft with {path} (kinds: {_known(kinds)}); "
+        "pip install mlxfill-spec-two-model or mlxfill-spec-qwen-mtp"
+    )
+
+
+def _known(kinds: Kinds) -> str:
+    return ", ".join(kind.name for _, kind in kinds) or "none"
