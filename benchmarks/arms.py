@@ -1,7 +1,10 @@
 """The contestants: each continues a prompt greedily and says how long decoding took.
 
-Every arm is timed in the same way: the clock starts when the first token arrives (so the
-prefill is left out) and stops when the last token before the end of the turn arrives.
+Prefill is left out.  mlx-lm and mlxfill tell when all but the last prompt token are processed:
+between the two the clock starts there.  It cannot start at the first token, since mlx-lm hands
+that out after its second step is under way and mlxfill before.  mlx-dspark only tells
+the time from its first token on: against it both are timed from there.  The clock stops with the
+last token before the end of the turn.
 """
 
 from __future__ import annotations
@@ -19,16 +22,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """One answer: ids without the end-of-turn token, decode time in seconds."""
+    """One answer: ids without the end-of-turn token.
+
+    ``seconds``: from the first token on; ``decoding``: from the end of the prefill on, if known.
+    """
 
     ids: tuple[int, ...]
     seconds: float
     forwards: int | None = None
+    decoding: float | None = None
 
     @property
     def rate(self) -> float:
         """Tokens per second after the first."""
         return (len(self.ids) - 1) / self.seconds
+
+    def times_faster(self, other: Run) -> float:
+        """How many times faster than ``other`` on the clock that both have."""
+        if self.decoding is not None and other.decoding is not None:
+            return len(self.ids) / self.decoding / (len(other.ids) / other.decoding)
+        return self.rate / other.rate
+
+
+class PrefillClock:
+    """Notes when a progress callback says that one prompt token is left."""
+
+    def __init__(self) -> None:
+        self.ended = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take a report of prompt tokens processed."""
+        if done == total - 1:
+            self.ended = time.perf_counter()
 
 
 class Arm(Protocol):
@@ -43,7 +68,7 @@ class Arm(Protocol):
         """Let go of the model."""
 
 
-def timed(tokens: Iterable[int], ends: Collection[int]) -> Run:
+def timed(tokens: Iterable[int], ends: Collection[int], prefill: PrefillClock) -> Run:
     """Draw ``tokens`` and note when each arrives; end-of-turn ids do not count."""
     ids: list[int] = []
     first = last = 0.0
@@ -53,7 +78,7 @@ def timed(tokens: Iterable[int], ends: Collection[int]) -> Run:
             break
         first, last = first or now, now
         ids.append(token)
-    return Run(tuple(ids), last - first)
+    return Run(tuple(ids), last - first, decoding=last - prefill.ended)
 
 
 class MlxLmArm:
@@ -71,10 +96,15 @@ class MlxLmArm:
         """Decode plainly."""
         import mlx_lm
 
+        prefill = PrefillClock()
         responses = mlx_lm.stream_generate(
-            self._model, self._tokenizer, list(prompt), max_tokens=max_tokens
+            self._model,
+            self._tokenizer,
+            list(prompt),
+            max_tokens=max_tokens,
+            prompt_progress_callback=prefill,
         )
-        return timed((r.token for r in responses), self._tokenizer.eos_token_ids)
+        return timed((r.token for r in responses), self._tokenizer.eos_token_ids, prefill)
 
     def close(self) -> None:
         """Drop the model."""
@@ -96,8 +126,11 @@ class MlxfillArm:
 
     def run(self, prompt: Sequence[int], max_tokens: int) -> Run:
         """Decode through the engine; mlxfill never yields the end-of-turn token."""
-        pieces = self._engine.stream(list(prompt), max_tokens=max_tokens)
-        return timed((p.token for p in pieces if p.token is not None), ())
+        prefill = PrefillClock()
+        pieces = self._engine.stream(
+            list(prompt), max_tokens=max_tokens, on_prefill_progress=prefill
+        )
+        return timed((p.token for p in pieces if p.token is not None), (), prefill)
 
     def close(self) -> None:
         """Close the engine."""

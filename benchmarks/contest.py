@@ -29,7 +29,7 @@ class Contest:
     def ratios(self, ours: str, theirs: str) -> list[float]:
         """Tell how many times faster ``ours`` decoded in each round."""
         rounds = zip(self.runs[ours], self.runs[theirs], strict=True)
-        return [a.rate / b.rate for a, b in rounds]
+        return [a.times_faster(b) for a, b in rounds]
 
     def rate(self, name: str) -> float:
         """Give tokens per second: median over rounds."""

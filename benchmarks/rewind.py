@@ -99,14 +99,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=60)
     rounds = parser.parse_args().rounds
-    path = mlxfill_resolve_model("tiny")
-    assert path is not None
+    path = Path(str(mlxfill_resolve_model("tiny")))
     print("window  kept  forward ms  added ms  ratio  alone ms  ratio")
     for c in measure(path, rounds=rounds):
-        print(
-            f"{c.size:6d}  {c.size // 2:4d}  {c.forward_ms:10.2f}  {c.added_ms:8.2f}  {c.added:5.2f}"
-            f"  {c.alone_ms:8.2f}  {c.alone:5.2f}"
-        )
+        added = f"{c.added_ms:8.2f}  {c.added:5.2f}"
+        alone = f"{c.alone_ms:8.2f}  {c.alone:5.2f}"
+        print(f"{c.size:6d}  {c.size // 2:4d}  {c.forward_ms:10.2f}  {added}  {alone}")
 
 
 if __name__ == "__main__":

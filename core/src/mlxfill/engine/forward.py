@@ -6,6 +6,7 @@ boundary the caches hold exactly the first ``held`` tokens of the session.
 
 from __future__ import annotations
 
+import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,7 @@ class Forwarder:
         self.forwards = 0
         self.held = 0
         self.unnamed = 0
+        self.build_s = 0.0
         self.tap_layers: tuple[int, ...] = ()
         self.last_taps: mx.array | None = None
         # Processors and foreign samplers may keep state of their own: they are shown
@@ -118,6 +120,7 @@ class Forwarder:
 
         ``history``: the session as far as the host knows it; ``position``: the new token's.
         """
+        started = time.perf_counter()
         with mx.stream(self.stream):
             with self._taping() as tape:
                 logits = self.target.forward(pending[None], self.caches, embeddings)[:, -1, :]
@@ -128,6 +131,8 @@ class Forwarder:
             logprobs = logits - mx.logsumexp(logits, keepdims=True)
             chosen = self.chooser.choose(logprobs, (position,))
             logprobs = logprobs.squeeze(0)
+            # Some backends make the caller wait in here: the host's own work ends before.
+            self.build_s = time.perf_counter() - started
             mx.async_eval(chosen, logprobs)
         self.held += 1
         self.forwards += 1

@@ -26,6 +26,10 @@ EXPLORE_EVERY = 32
 when n ids cost n steps, so a closed gate tries one now and then: costs may have been
 measured on a busy machine."""
 SURE = 0.85
+STAKE = 0.5
+"""Steps that a request may lose on windows before it has won any."""
+INTEREST, MOST_INTEREST = 0.01, 4.0
+"""Steps that each plain step adds to what may be lost, and where that ends."""
 
 
 @define
@@ -148,12 +152,19 @@ NOTHING = Plan(0, 0.0)
 
 
 class Gate:
-    """Chooses the depth of a round from the cost curve and a producer's statistics."""
+    """Chooses the depth of a round from the cost curve and a producer's statistics.
+
+    One object a request.  Estimates may be wrong, so the gate also keeps a purse: it never
+    bets more than the small stake it started with, a hundredth of the plain steps taken, and
+    what its windows have won so far.  A request can thus not become slower by more
+    than that, whatever a source offers.
+    """
 
     def __init__(self, curve: CostCurve, *, enabled: bool = True) -> None:
         """``enabled`` False: always as deep as offered."""
         self.curve = curve
         self.enabled = enabled
+        self.purse = STAKE
         self._closed_on_sure = 0
 
     def plan(
@@ -177,6 +188,8 @@ class Gate:
             if alive < UNLIKELY:
                 break
             expected += alive
+            if self._loss(known, d, draft_cost) > self.purse:
+                continue
             cost = curve.cost(known + d) * (1.0 + curve.rewind * (1.0 - alive)) + d * draft_cost
             cost -= curve.cost(known) - 1.0  # the known ids are paid for in any case
             if expected > best * cost:
@@ -189,14 +202,37 @@ class Gate:
         """A try of a closed gate when it is due; due until ``observed``."""
         if limit < EXPLORE_DEPTH or survival.rate(evidence) ** EXPLORE_DEPTH < SURE:
             return NOTHING
+        if self._loss(1, EXPLORE_DEPTH, 0.0) > self.purse:
+            return NOTHING
         self._closed_on_sure += 1
         return Plan(EXPLORE_DEPTH, 1.0) if self._closed_on_sure > EXPLORE_EVERY else NOTHING
+
+    def _loss(self, known: int, drafted: int, draft_cost: float) -> float:
+        """Steps lost by a window in which no draft is right."""
+        curve = self.curve
+        cost = curve.cost(known + drafted) * (1.0 + curve.rewind) - curve.cost(known)
+        return cost + drafted * draft_cost
+
+    def settle(self, drafted: int, accepted: int, draft_cost: float = 0.0) -> None:
+        """A window after one known id won ``accepted`` tokens: book gain or loss."""
+        curve = self.curve
+        rewound = curve.rewind if accepted < drafted else 0.0
+        cost = curve.cost(1 + drafted) * (1.0 + rewound) + drafted * draft_cost
+        self.purse += 1 + accepted - cost
+        self._closed_on_sure = 0
+
+    def pay(self, steps: float) -> bool:
+        """Take ``steps`` out of the purse, if they are there."""
+        if self.enabled and steps > self.purse:
+            return False
+        self.purse -= steps
+        return True
 
     def observed(self, n: int, ms: float) -> None:
         """A window of ``n`` ids, or a plain step, took ``ms``."""
         self.curve.observe(n, ms)
-        if n > 1:
-            self._closed_on_sure = 0
+        if n == 1 and self.purse < MOST_INTEREST:
+            self.purse += INTEREST
 
 
 def points_from(times: Mapping[int, float]) -> dict[int, float]:

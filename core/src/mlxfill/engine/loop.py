@@ -150,7 +150,7 @@ class DecodeLoop:
         self, drafting: Drafting, drafts: Sequence[int] | mx.array, offer: Offer | None
     ) -> Iterator[Emitted]:
         """Window of the pending token and what the drafter guesses."""
-        judged, values = self._judge(drafts)
+        judged, values = self._judge(drafts, drafting.draft_cost)
         if offer is not None:
             self._settle_first(offer, judged.sampled[0])
         drafting.commit(
@@ -159,12 +159,15 @@ class DecodeLoop:
         drafting.timed(self.gate, len(values))
         yield from self._emit_judged(values, judged, drafting.origin)
 
-    def _judge(self, drafts: Sequence[int] | mx.array) -> tuple[Judged, list[int]]:
+    def _judge(
+        self, drafts: Sequence[int] | mx.array, draft_cost: float = 0.0
+    ) -> tuple[Judged, list[int]]:
         tokens = self.session.tokens
         judged, values = self.forwarder.judge(tokens[-1:], drafts, len(tokens) - 1, tokens)
         self.counters.windows += 1
         self.counters.drafted += len(values)
         self.counters.accepted += judged.accepted
+        self.gate.settle(len(values), judged.accepted, draft_cost)
         return judged, values
 
     # --- cold: a step is in flight ------------------------------------------------------
@@ -178,7 +181,6 @@ class DecodeLoop:
             clock.start()
             more = not hot and self.budget > 1 and not self.cancelled()
             ahead = self._dispatch(flight[0], unread=1) if more else None
-            clock.dispatched()
             token = one_id(flight[0])
             clock.read()
             if offer is not None:
@@ -218,7 +220,7 @@ class DecodeLoop:
         survival, evidence = offer.seat.survival, offer.evidence
         limit = min(len(offer.ids), self._room()) - 1
         plan = self.gate.plan(survival, evidence + 1, limit)
-        return survival.rate(evidence) * plan.gain > self._bubble
+        return survival.rate(evidence) * plan.gain > self._bubble and self.gate.pay(self._bubble)
 
     def _settle_first(self, offer: Offer, token: int) -> None:
         """A plain step tells for free whether the offer's first id was right."""
@@ -227,7 +229,8 @@ class DecodeLoop:
     def _learn(self, clock: _StepClock) -> None:
         if clock.step_s:
             self.gate.observed(1, clock.step_s * 1e3)
-            self._bubble += FOLLOW * (min(clock.dispatch_s / clock.step_s, 1.0) - self._bubble)
+            share = min(self.forwarder.build_s / clock.step_s, 1.0)
+            self._bubble += FOLLOW * (share - self._bubble)
 
     # --- asserted spans ---------------------------------------------------------------------
 
@@ -382,14 +385,10 @@ class _StepClock:
 
     def __init__(self) -> None:
         self.step_s = 0.0
-        self.dispatch_s = 0.0
         self._started = self._last_read = self._last_ready = 0.0
 
     def start(self) -> None:
         self._started = time.perf_counter()
-
-    def dispatched(self) -> None:
-        self.dispatch_s = time.perf_counter() - self._started
 
     def read(self) -> None:
         now = time.perf_counter()
