@@ -166,6 +166,34 @@ def test_a_drafter_is_remembered_from_request_to_request() -> None:
     assert rounds[-1] <= 2  # the tries of a drafter at rest
 
 
+def test_a_drafter_that_earned_it_drafts_from_the_first_token_on() -> None:
+    model = shared_model("llama")
+    with engine_with(model) as plain:
+        truth = plain.generate(PROMPT, max_tokens=40, eos_token_ids=[]).tokens
+    right = ScriptedDrafter(script=Script([*PROMPT, *truth], 1.0), weights_bytes=1)
+    curve = CostCurve({1: 1.0, 2: 1.2, 8: 2.0}, rewind=0.4)
+    with engine_with(model, Guest(drafter=right), gate=True, curve=curve) as engine:
+        engine.generate(PROMPT, max_tokens=40, eos_token_ids=[])
+        stats = engine.generate(PROMPT, max_tokens=40, eos_token_ids=[]).stats
+    assert stats.spec["rejected"] == 0
+    assert stats.rounds[0] == 1
+    assert min(stats.rounds[1:-1]) > 1
+
+
+def test_credit_is_lost_on_wrong_drafts_and_earned_back() -> None:
+    trained = drafter(1)
+    trained.cost = 0.5
+    start = trained.credit
+    trained.book(accepted=0, drafted=3)
+    assert trained.credit < start
+    for _ in range(20):
+        trained.book(accepted=0, drafted=3)
+    assert trained.credit == 0
+    for _ in range(20):
+        trained.book(accepted=3, drafted=3)
+    assert trained.credit == start
+
+
 def test_the_cost_of_a_draft_is_measured_against_a_step() -> None:
     """A drafter that forwards the target three times a draft costs about three steps."""
     with Target(shared_model("qwen3")) as target:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from attrs import define, field
 
-from mlxfill.engine.gate import BUCKETS, Survival, bucket_of
+from mlxfill.engine.gate import BUCKETS, DECAY, Survival, bucket_of
 from mlxfill.sampling import Chooser, Sampling
 
 if TYPE_CHECKING:
@@ -19,8 +19,10 @@ CONTEXT = 8
 LEAST_RUNS, MOST_RUNS, BUDGET_S = 2, 16, 0.2
 HOPE, CREDIT = 0.75, 2.0
 """First estimate of a trained drafter's rate, and how many trials it counts for."""
-POOLED = 2.0
+POOLED = 4.0
 """How many trials of a position the rate of all positions counts for."""
+MOST_CREDIT = 4.0
+"""Steps that an engine bets on a trained drafter, at first and after it has been right."""
 TRIED = 24
 """First drafts after which a drafter must have been right more often than by chance."""
 
@@ -43,12 +45,22 @@ class ChainSurvival(Survival):
         overall = sum(self.hits) / sum(self.trials)
         return (self.hits[at] + POOLED * overall) / (self.trials[at] + POOLED)
 
+    def learn(self, evidence: int, hit: bool) -> None:
+        """One judged draft.  With each chain all positions fade, those not reached as well."""
+        if evidence == 0:
+            self.trials = [DECAY * each for each in self.trials]
+            self.hits = [DECAY * each for each in self.hits]
+        at = bucket_of(evidence)
+        self.trials[at] += 1.0
+        self.hits[at] += hit
+
 
 @define
 class Drafter:
     """A provider, the plugin and kind that it came from, and its record.
 
-    ``cost``: of one draft, in plain steps; None until it was measured.  ``judged`` and ``right``
+    ``cost``: of one draft, in plain steps; None until it was measured.  ``credit``: steps that a
+    request may lose on it before it has won any.  ``judged`` and ``right``
     count first drafts of rounds until there are enough to tell a drafter from chance.
     """
 
@@ -57,8 +69,19 @@ class Drafter:
     provider: DraftProvider
     survival: Survival = field()
     cost: float | None = None
+    credit: float = field()
     judged: int = 0
     right: int = 0
+
+    @credit.default
+    def _advance(self) -> float:
+        return MOST_CREDIT if self.provider.weights_bytes else 0.0
+
+    def book(self, accepted: int, drafted: int) -> None:
+        """Note what a round of ``drafted`` drafts won: drafts that are right earn credit."""
+        if self.provider.weights_bytes:
+            won = accepted - (drafted - accepted) * (self.cost or 0.0)
+            self.credit = min(max(self.credit + won, 0.0), MOST_CREDIT)
 
     @survival.default
     def _prior(self) -> Survival:
@@ -106,7 +129,8 @@ def _measured(target: Target, rows: DraftRows, depth: int) -> float:
     rows.prefill(ids, taps)
     cache = target.new_cache()
     mx.eval(target.forward(ids, cache), [c.state for c in cache])
-    _timed_draft(rows, depth, taps)  # the first of a kind also loads kernels
+    position = CONTEXT + 1  # of the first draft; each round below keeps its pending token only
+    _timed_draft(rows, depth, position, taps)  # the first of a kind also loads kernels
     _timed_step(target, cache)
     steps: list[float] = []
     drafts: list[float] = []
@@ -115,7 +139,8 @@ def _measured(target: Target, rows: DraftRows, depth: int) -> float:
         len(steps) < MOST_RUNS and time.perf_counter() - started < BUDGET_S
     ):
         steps.append(_timed_step(target, cache))
-        drafts.append(_timed_draft(rows, depth, taps))
+        position += 1
+        drafts.append(_timed_draft(rows, depth, position, taps))
     return min(drafts) / min(steps)
 
 
@@ -125,10 +150,10 @@ def _timed_step(target: Target, cache: list[Any]) -> float:
     return time.perf_counter() - started
 
 
-def _timed_draft(rows: DraftRows, depth: int, taps: mx.array | None) -> float:
+def _timed_draft(rows: DraftRows, depth: int, position: int, taps: mx.array | None) -> float:
     """Seconds a draft of a chain that is refused."""
     started = time.perf_counter()
-    (draft,) = rows.draft([1], depth, [CONTEXT])
+    (draft,) = rows.draft([1], depth, [position])
     mx.eval(draft)
     seconds = time.perf_counter() - started
     rows.commit([[1]], None if taps is None else taps[:, :1])

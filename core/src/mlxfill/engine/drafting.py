@@ -23,7 +23,7 @@ FLUSH = 64
 """Plain tokens after which a resting drafter is told what happened."""
 LAST_PAUSE = 7
 """Most tokens between two calls of a drafter that answers with no drafts."""
-FOLLOW = 0.2
+FOLLOW, NOISE = 0.1, 0.05
 COMPARABLE = 8
 """Rounds after plain steps whose time may be compared with that of the steps."""
 
@@ -115,7 +115,10 @@ class Drafting:
         limit = min(self.cap, room)
         if not self.alive or limit < 1 or self._idle > 0:
             return NOTHING
-        plan = gate.plan(self.drafter.survival, 0, limit, draft_cost=self.draft_cost)
+        drafter = self.drafter
+        plan = gate.plan(
+            drafter.survival, 0, limit, draft_cost=self.draft_cost, credit=drafter.credit
+        )
         if plan.depth:
             return plan
         if self._resting >= self._probe_after and self._could_pay(gate, limit):
@@ -182,6 +185,7 @@ class Drafting:
             self.accepted_by_position[i] += i < accepted
         self.acceptance_lengths.append(accepted)
         self._schedule(drafted, accepted)
+        self.drafter.book(accepted, drafted)
         warning = self.drafter.first_draft(accepted > 0, self._vocab_size)
         if warning:
             self._on_fault(Fault(self.drafter.plugin, "draft", warning))
@@ -211,7 +215,8 @@ class Drafting:
             return
         ms = (time.perf_counter() - self._started) * 1e3
         extra = ms / curve.step_ms - curve.cost(1 + drafted)
-        seen = min(max(extra / drafted, 0.0), 3.0)
+        # An outlier (another process, a page fault) may not move the cost far at once.
+        seen = min(max(extra / drafted, 0.0), 2 * self.draft_cost + NOISE)
         self.drafter.cost = self.draft_cost + FOLLOW * (seen - self.draft_cost)
 
     # --- faults ----------------------------------------------------------------------

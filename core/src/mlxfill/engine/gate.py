@@ -167,17 +167,20 @@ class Gate:
         self.purse = STAKE
         self._closed_on_sure = 0
 
-    def plan(
+    def plan(  # noqa: PLR0913 - what is known of the producer, and of the window
         self,
         survival: Survival,
         evidence: int,
         limit: int,
         known: int = 1,
+        *,
         draft_cost: float = 0.0,
+        credit: float = 0.0,
     ) -> Plan:
         """Depth 0 to ``limit`` after ``known`` ids that enter anyway.
 
-        ``draft_cost``: cost of drafting one id, in plain steps.
+        ``draft_cost``: cost of drafting one id, in plain steps.  ``credit``: steps that a
+        producer with a record of its own may lose beyond the purse.
         """
         if not self.enabled:
             return Plan(limit, float(limit))
@@ -188,7 +191,7 @@ class Gate:
             if alive < UNLIKELY:
                 break
             expected += alive
-            if self._loss(known, d, draft_cost) > self.purse:
+            if self._loss(known, d, draft_cost) > self.purse + credit:
                 continue
             cost = curve.cost(known + d) * (1.0 + curve.rewind * (1.0 - alive)) + d * draft_cost
             cost -= curve.cost(known) - 1.0  # the known ids are paid for in any case
