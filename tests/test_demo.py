@@ -1,0 +1,91 @@
+"""``mlxfill demo`` with what the repository brings: the tiny model and its plugins."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import mlx.core as mx
+import pytest
+
+from mlxfill.cli import main
+from mlxfill.cli.demo import race
+from mlxfill.cli.demo.asks import demo_asks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROW = re.compile(
+    r"^(?P<ask>[a-z ]+?) +(?P<tokens>\d+) +(?P<plain>\d+) → (?P<fast>\d+) +(?P<each>[\d.]+) .+ yes *$",
+    re.MULTILINE,
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One timed round, no config but that of the test, and exact arithmetic."""
+    for variable in os.environ:
+        if variable.startswith("MLXFILL_"):
+            monkeypatch.delenv(variable)
+    for variable in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(race, "ROUNDS", 1)
+    mx.set_default_device(mx.cpu)
+    return tmp_path
+
+
+def test_fewer_forwards_and_the_same_text(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (quick / "mlxfill.toml").write_text(
+        "plugins = ['spec-ngram']\ndraft = 'none'\n[generation]\ntemperature = 1.0\n"
+    )
+    assert main(["demo", "--svg", "run.svg"]) == 0
+    page = capsys.readouterr().out
+    rows = [match.groupdict() for match in ROW.finditer(page)]
+    assert [row["ask"] for row in rows] == [ask.title for ask in demo_asks()]
+    for row in rows:
+        assert int(row["tokens"]) > 10
+        assert int(row["fast"]) < int(row["plain"])
+        assert float(row["each"]) > 1
+    assert max(float(row["each"]) for row in rows) > 2
+    assert page.endswith("identical: yes\n")
+
+    picture = (quick / "run.svg").read_text("utf-8")
+    assert ET.fromstring(picture).tag.endswith("svg")  # noqa: S314 - our own picture
+    assert "forwards" in picture
+    assert "ngram" in picture
+    assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.fixture
+def one_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A demo of the first ask only."""
+    first = demo_asks()[:1]
+    monkeypatch.setattr("mlxfill.cli.demo.asks.demo_asks", lambda: first)
+
+
+@pytest.mark.usefixtures("one_ask")
+def test_without_a_source_it_says_what_to_install(
+    quick: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (quick / "mlxfill.toml").write_text("plugins = []\n")
+    assert main(["demo"]) == 0
+    page = capsys.readouterr().out
+    assert "No plugin that proposes tokens is on" in page
+    assert page.endswith("identical: yes\n")
+
+
+@pytest.mark.usefixtures("one_ask")
+def test_a_missing_plugin_and_a_wrong_place_are_one_line(
+    quick: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (quick / "mlxfill.toml").write_text("plugins = ['zz-none']\n")
+    assert main(["demo"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "plugin 'zz-none' is not installed" in line
+    (quick / "mlxfill.toml").write_text("plugins = ['spec-ngram']\n")
+    assert main(["demo", "--svg", "none/run.svg"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "error: --svg none/run.svg: No such file or directory"

@@ -1,0 +1,132 @@
+"""What README and docs show works: every command and snippet runs, every link leads somewhere.
+
+A page's blocks run in their order, in one empty folder.  Fences marked ``bash`` and ``python`` run
+(all Python between two commands in one program), those marked ``toml`` must be a legal config and,
+when they begin with ``# mlxfill.toml``, are put there.  A line ``<!-- not run: why -->`` before a
+fence, or another word after it, leaves it out.  ``my-model`` is a model folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from attrs import frozen
+from typer.main import get_group
+
+from mlxfill.cli.app import build
+from mlxfill.config import load_config
+from mlxfill.plugins import PluginManager
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"(?:<!-- (not run): .+ -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+CONFIG = "# mlxfill.toml\n"
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+@frozen
+class Block:
+    """One fenced block of a page."""
+
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of a page that are run or checked."""
+    found = FENCE.findall(page.read_text("utf-8"))
+    return [Block(language, text) for left_out, language, text in found if not left_out]
+
+
+def steps(page: Path) -> Iterator[Block]:
+    """The same, with the Python blocks that follow each other in one."""
+    for language, group in groupby(blocks(page), key=lambda block: block.language):
+        if language == "python":
+            yield Block(language, "\n".join(block.text for block in group))
+        else:
+            yield from group
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """That of a user without a config, with this environment's programs on the path."""
+    kept = {name: v for name, v in os.environ.items() if not name.startswith(("MLXFILL_", "XDG_"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**kept, "PATH": path, "HOME": str(tmp_path / "home")}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a page runs."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    tiny = PluginManager.load(load_config({})).resolve_model("tiny")
+    assert tiny is not None
+    (folder / "my-model").symlink_to(tiny)
+    return folder
+
+
+@each_page
+def test_what_a_page_shows_works(page: Path, folder: Path, environment: dict[str, str]) -> None:
+    for step in steps(page):
+        if step.language == "toml":
+            load_config(tomllib.loads(step.text))
+            if step.text.startswith(CONFIG):
+                (folder / "mlxfill.toml").write_text(step.text)
+            continue
+        if step.language == "bash":
+            command = ["bash", "-euo", "pipefail", "-c", step.text]
+        elif step.language == "python":
+            command = [sys.executable, "-c", step.text]
+        else:
+            continue
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{step.text}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+
+
+@each_page
+def test_links_of_a_page_lead_to_files(page: Path) -> None:
+    targets = LINK.findall(page.read_text("utf-8"))
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert missing == []
+
+
+@each_page
+def test_every_block_says_what_it_is(page: Path) -> None:
+    fences = [line for line in page.read_text("utf-8").splitlines() if line.startswith("```")]
+    assert len(fences) % 2 == 0
+    assert all(len(opening) > 3 for opening in fences[::2])
+    assert set(fences[1::2]) <= {"```"}
+
+
+def test_the_page_on_the_command_line_names_every_command_and_option() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    for name, command in get_group(build()).commands.items():
+        assert f"## mlxfill {name}\n" in text, name
+        parts = getattr(command, "commands", {name: command})
+        for part in parts.values():
+            words = [word for parameter in part.params for word in parameter.opts]
+            options = [word for word in words if word.startswith("-") and word != "--help"]
+            assert [word for word in options if f"`{word}" not in text] == []
