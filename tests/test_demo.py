@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROW = re.compile(
-    r"^(?P<ask>[a-z ]+?) +(?P<tokens>\d+) +(?P<plain>\d+) → (?P<fast>\d+) +(?P<each>[\d.]+) .+ yes *$",
+    r"^(?P<ask>[a-z ]+?) +(?P<tokens>\d+) +(?P<plain>\d+) → (?P<fast>\d+) +(?P<each>[\d.]+) "
+    r".+ yes *$",
     re.MULTILINE,
 )
 

@@ -77,7 +77,7 @@ def _check_device(found: Checkup) -> bool:
     if found.blas is not None and found.blas.remedy is not None:
         found.hints.append(
             "mlx computes with the slow reference BLAS of its CPU build, "
-            f"in which n tokens cost about n steps; {found.blas.remedy}"
+            f"in which n tokens of a large model cost about n steps; {found.blas.remedy}"
         )
     return True
 
