@@ -19,6 +19,8 @@ from mlxfill.engine.prewarm import held_tokens, own_caches
 from mlxfill.engine.prompt import Prompt, check_prompt, make_prompt, render
 from mlxfill.engine.run import Run
 from mlxfill.engine.session import Rules, Seat, Session
+from mlxfill.engine.trace import Trace, Tracing
+from mlxfill.engine.watched import WatchedForwarder
 from mlxfill.errors import DrafterError, InputError
 from mlxfill.model.loading import context_limit, find_model, load_model
 from mlxfill.model.reading import weight_bytes
@@ -29,12 +31,14 @@ from mlxfill.sampling import Chooser
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from mlxfill.config import Config
     from mlxfill.contracts import DraftProvider, DraftRows
+    from mlxfill.engine.audit import Audit
     from mlxfill.engine.results import Result
+    from mlxfill.engine.trace import Sink
 
 UNBOUNDED = 1 << 60
 UNNAMED = 0
@@ -117,6 +121,7 @@ class Engine:
             tokenizer if isinstance(tokenizer, TokenizerWrapper) else TokenizerWrapper(tokenizer)
         )
         self.context = context
+        self.tracing = Tracing()
         self.target = Target(model, self.tokenizer, path)
         self.faults: list[Fault] = list(self.plugins.faults)
         self._stream = generation_stream if stream is None else stream
@@ -169,6 +174,18 @@ class Engine:
         """The same as ``stream``, collected."""
         return self.stream(prompt, tools=tools, **options).result()
 
+    def audit(
+        self,
+        prompt: Any,  # noqa: ANN401
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Audit:
+        """The same, then checked token by token against plain decoding."""
+        from mlxfill.engine.audit import audit
+
+        return audit(self, prompt, tools=tools, **options)
+
     def _defaults(self) -> dict[str, Any]:
         return attrs.asdict(self.config.generation)
 
@@ -177,10 +194,10 @@ class Engine:
     def _open(
         self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None, options: Options
     ) -> Run:
-        target, faults = self.target, list[Fault]()
+        faults = list[Fault]()
         ids, unnamed = self._checked_prompt(prompt, options)
         sampling = options.sampling.seeded()
-        sampling.check_vocabulary(target.vocab_size)
+        sampling.check_vocabulary(self.target.vocab_size)
         eos = options.eos_token_ids
         request = Request(
             prompt_ids=ids,
@@ -198,27 +215,42 @@ class Engine:
         )
         ends = request.delimiters | self.plugins.delimiters(request, faults)
         request = attrs.evolve(request, delimiters=ends)
+        sinks = self.tracing.begin()
+        forwarder = self.forwarder(request, options, faults, watched=bool(sinks))
+        forwarder.unnamed = unnamed
+        forwarder.held += unnamed
+        return self._assemble(request, options, forwarder, faults, sinks)
+
+    def forwarder(
+        self, request: Request, options: Options, faults: list[Fault], *, watched: bool = False
+    ) -> Forwarder:
+        """What forwards the tokens of one request, with caches and processors of its own.
+
+        :param watched: whether it checks what the caches hold, for a trace.
+        """
         if options.prompt_cache is not None:
             caches, cached = options.prompt_cache, 0
         else:
-            caches, cached = own_caches(target, options.cache, ids, options.max_kv_size)
+            caches, cached = own_caches(
+                self.target, options.cache, request.prompt_ids, options.max_kv_size
+            )
         processors = [
-            *sampling.processors(),
+            *request.sampling.processors(),
             *(p for _, p in self.plugins.logits_processors(request, faults)),
             *options.logits_processors,
         ]
-        forwarder = Forwarder(
-            target,
+        forwarder = (WatchedForwarder if watched else Forwarder)(
+            self.target,
             caches,
-            Chooser(sampling, options.sampler),
+            Chooser(request.sampling, options.sampler),
             options,
             processors,
             eos=request.eos_ids,
             stream=self._stream,
             make_rewinder=self._make_rewinder,
         )
-        forwarder.held, forwarder.unnamed = unnamed + cached, unnamed
-        return self._assemble(request, options, forwarder, faults, cached)
+        forwarder.held = cached
+        return forwarder
 
     def _assemble(
         self,
@@ -226,10 +258,19 @@ class Engine:
         options: Options,
         forwarder: Forwarder,
         faults: list[Fault],
-        cached: int,
+        sinks: Sequence[Sink],
     ) -> Run:
+        def notify(event: Event) -> None:
+            self.plugins.observe(event, faults)
+            for sink in sinks:
+                sink(event)
+
+        def report(fault: Fault) -> None:
+            faults.append(fault)
+            notify(Event("fault", attrs.asdict(fault)))
+
         seats = self._seats(request, faults)
-        drafting = self._open_drafting(forwarder, options, faults)
+        drafting = self._open_drafting(forwarder, options, report)
         speculates = bool(seats) or drafting is not None
         rules = Rules(
             vocab_size=self.target.vocab_size,
@@ -241,10 +282,13 @@ class Engine:
         )
         budget = options.max_tokens if options.max_tokens >= 0 else UNBOUNDED
         tokens = [UNNAMED] * forwarder.unnamed + list(request.prompt_ids)
-        session = Session(tokens, budget, rules, seats, faults.append)
+        session = Session(tokens, budget, rules, seats, report)
         gate = Gate(self.curve() if speculates else CostCurve(), enabled=self.config.gate.enabled)
         method = self.plugins.generation_method(self.target, request, faults)
-        self.plugins.observe(Event("request", {"prompt_tokens": len(request.prompt_ids)}), faults)
+        opened = {"prompt_tokens": len(request.prompt_ids), "seed": request.sampling.seed}
+        notify(Event("request", opened))
+        if isinstance(forwarder, WatchedForwarder):
+            Trace(session, forwarder, self.tokenizer, notify, report)
         return Run(
             request,
             options,
@@ -253,9 +297,9 @@ class Engine:
             drafting,
             gate,
             faults,
-            cached=cached,
+            cached=forwarder.held - forwarder.unnamed,
             method=method,
-            notify=lambda event: self.plugins.observe(event, faults),
+            notify=notify,
         )
 
     def _checked_prompt(self, prompt: Prompt, options: Options) -> tuple[tuple[int, ...], int]:
@@ -344,7 +388,7 @@ class Engine:
             self.faults.append(Fault("engine", "draft", f"{error}; going on without"))
 
     def _open_drafting(
-        self, forwarder: Forwarder, options: Options, faults: list[Fault]
+        self, forwarder: Forwarder, options: Options, report: Callable[[Fault], None]
     ) -> Drafting | None:
         if self._drafter is None:
             return None
@@ -357,7 +401,7 @@ class Engine:
         try:
             rows: DraftRows = provider.open(self.target, forwarder.chooser, [None])
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything
-            faults.append(Fault(drafter.plugin, "open", f"{type(error).__name__}: {error}"))
+            report(Fault(drafter.plugin, "open", f"{type(error).__name__}: {error}"))
             return None
         if drafter.cost is None:
             drafter.cost = self._draft_cost(provider, cap)
@@ -367,7 +411,7 @@ class Engine:
             cap=cap,
             vocab_size=self.target.vocab_size,
             stream=self._stream,
-            on_fault=faults.append,
+            on_fault=report,
         )
         forwarder.tap_layers = drafting.tap_layers
         return drafting

@@ -132,7 +132,8 @@ class DecodeLoop:
         judged, values = self._judge(offer.ids[:depth])
         self.gate.observed(1 + depth, (time.perf_counter() - started) * 1e3)
         accepted = judged.accepted
-        self.session.settle(accepted, min(accepted + 1, depth))
+        instead = judged.sampled[accepted] if accepted < depth else None
+        self.session.settle(accepted, min(accepted + 1, depth), instead)
         if self.drafting is not None:
             self.drafting.note(self._kept_taps(1 + accepted))
         yield from self._emit_judged(values, judged, offer.proposal.origin)
@@ -153,6 +154,8 @@ class DecodeLoop:
         judged, values = self._judge(drafts, drafting.draft_cost)
         if offer is not None:
             self._settle_first(offer, judged.sampled[0])
+        if self.session.on_drafts is not None:
+            self.session.on_drafts(drafting, values, judged)
         drafting.commit(
             len(values), judged.accepted, judged.sampled, self._kept_taps(1 + judged.accepted)
         )
@@ -224,7 +227,8 @@ class DecodeLoop:
 
     def _settle_first(self, offer: Offer, token: int) -> None:
         """A plain step tells for free whether the offer's first id was right."""
-        self.session.settle(int(offer.ids[0] == token), 1)
+        hit = offer.ids[0] == token
+        self.session.settle(int(hit), 1, None if hit else token)
 
     def _learn(self, clock: _StepClock) -> None:
         if clock.step_s:

@@ -64,7 +64,8 @@ class Run:
         self._parts: list[str] = []
         self._token_logprobs: list[float] = []
         self._tops: list[list[tuple[int, float]]] = []
-        self._notify, self._method = notify, method
+        self.method = method
+        self._notify = notify
         self._pieces = self._make_pieces()
         self._loop: DecodeLoop | None = None
         self._closed = False
@@ -115,8 +116,8 @@ class Run:
         if self.options.max_tokens == 0:
             self.ending = Ending("length")
             return
-        if self._method is not None:
-            yield from self._by_method(self._method)
+        if self.method is not None:
+            yield from self._by_method(self.method)
             return
         self._loop = loop = DecodeLoop(
             self.forwarder,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from mlxfill.contracts import ProposalSource
+    from mlxfill.engine.drafting import Drafting
+    from mlxfill.engine.forward import Judged
 
 PROPOSE_BUDGET_S = 0.05
 """A source that takes longer than this for one proposal, twice, is quarantined."""
@@ -100,7 +102,10 @@ class Session:
         self.seats = [s for s in seats if self._sane(s, on_fault)]
         self.view = SessionView(self)
         self.counts: dict[str, int] = {"offers": 0, "verify_unsupported": 0, "branch_stops": 0}
-        self.on_proposal: Callable[[Offer, int], None] | None = None
+        # For traces, None otherwise: offer, accepted, judged, the target's id instead;
+        # drafter, drafted ids, what the target said.
+        self.on_proposal: Callable[[Offer, int, int, int | None], None] | None = None
+        self.on_drafts: Callable[[Drafting, Sequence[int], Judged], None] | None = None
         self._on_fault = on_fault
         self._open: Offer | None = None
 
@@ -159,10 +164,11 @@ class Session:
                     self._quarantine(seat, "near", error)
         return False
 
-    def settle(self, accepted: int, judged: int) -> None:
+    def settle(self, accepted: int, judged: int, instead: int | None = None) -> None:
         """The outcome of the open offer: ``accepted`` ids entered, ``judged`` were decided.
 
-        ``judged`` is ``accepted`` or one more (the first wrong one).
+        ``judged`` is ``accepted`` or one more (the first wrong one, where the target chose
+        ``instead``).
         """
         offer, self._open = self._open, None
         if offer is None:
@@ -177,7 +183,7 @@ class Session:
             else:
                 seat.streak = start + accepted
         if self.on_proposal is not None:
-            self.on_proposal(offer, accepted)
+            self.on_proposal(offer, accepted, judged, instead)
         self._tell(seat, offer.proposal, accepted)
 
     def drop_streaks(self) -> None:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import asdict, define, field
+from attrs import asdict
 
 from mlxfill.contracts import Event, Fault, Policy
 from mlxfill.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import TextIO
+    from collections.abc import Callable, Iterator, Sequence
 
     from mlxfill.engine.drafting import Drafting
     from mlxfill.engine.forward import Judged
@@ -30,30 +32,28 @@ if TYPE_CHECKING:
 VARIABLE = "MLXFILL_TRACE"
 
 
-@define
 class Trace:
     """Turns what one request reports into events.
 
     A ``proposal`` names plugin, origin and policy, ``position`` in the session and ``generated``
-    tokens before it, the ``proposed`` ids, how many of them were ``judged`` and ``accepted``, and the
-    first ``mismatch``: its position, and id and text of both sides.  A ``round`` is one window.
+    tokens before it, the ``proposed`` ids, how many of them were ``judged`` and ``accepted``, and
+    the first ``mismatch``: its position, and id and text of both sides.  A ``round`` is one window.
     """
 
-    session: Session
-    forwarder: WatchedForwarder
-    drafting: Drafting | None
-    tokenizer: Any
-    emit: Sink
-    faults: list[Fault]
-    _prompt: int = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._prompt = len(self.session.tokens)
-        self.session.on_proposal = self._proposal
-        self.forwarder.on_window = self._window
-        self.forwarder.on_misaligned = self._misaligned
-        if self.drafting is not None:
-            self.drafting.on_round = self._drafts
+    def __init__(
+        self,
+        session: Session,
+        forwarder: WatchedForwarder,
+        tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper
+        emit: Sink,
+        report: Callable[[Fault], None],
+    ) -> None:
+        """``emit`` takes the events, ``report`` a fault of the engine itself."""
+        self._session, self._tokenizer = session, tokenizer
+        self._emit, self._report = emit, report
+        self._prompt = len(session.tokens)
+        session.on_proposal, session.on_drafts = self._proposal, self._drafts
+        forwarder.on_window, forwarder.on_misaligned = self._window, self._misaligned
 
     def _proposal(self, offer: Offer, accepted: int, judged: int, instead: int | None) -> None:
         asserted = offer.policy is Policy.ASSERT
@@ -67,13 +67,11 @@ class Trace:
             instead,
         )
 
-    def _drafts(self, ids: Sequence[int], judged: Judged) -> None:
-        drafting, accepted = self.drafting, judged.accepted
-        if drafting is None:
-            return
+    def _drafts(self, drafting: Drafting, ids: Sequence[int], judged: Judged) -> None:
+        accepted = judged.accepted
         missed = accepted < len(ids)
         self._record(
-            drafting.plugin,
+            drafting.drafter.plugin,
             drafting.origin,
             Policy.VERIFY,
             ids,
@@ -92,7 +90,7 @@ class Trace:
         judged: int,
         instead: int | None,
     ) -> None:
-        position = len(self.session.tokens)
+        position = len(self._session.tokens)
         mismatch = None
         if instead is not None:
             mismatch = {
@@ -111,48 +109,67 @@ class Trace:
             "accepted": accepted,
             "mismatch": mismatch,
         }
-        self.emit(Event("proposal", data))
+        self._emit(Event("proposal", data))
 
     def _token(self, token: int) -> dict[str, Any]:
-        return {"id": token, "text": self.tokenizer.decode([token])}
+        return {"id": token, "text": self._tokenizer.decode([token])}
 
     def _window(self, window: Window) -> None:
-        self.emit(Event("round", asdict(window)))
+        self._emit(Event("round", asdict(window)))
 
     def _misaligned(self, what: str) -> None:
-        fault = Fault("engine", "caches", what)
-        self.faults.append(fault)
-        self.emit(Event("fault", asdict(fault)))
+        self._report(Fault("engine", "caches", what))
 
 
 class TraceFile:
     """A JSON object a line: ``time`` (seconds since 1970), ``request``, ``kind``, and the data."""
 
+    _requests = count(1)
+
     def __init__(self, path: str) -> None:
         """Append to the file at ``path``.  Raises ``InputError`` when that cannot be written."""
+        self._path = Path(path)
         try:
-            self._file: TextIO = open(path, "a", encoding="utf-8", buffering=1)  # noqa: PTH123, SIM115
+            self._append("")
         except OSError as error:
             reason = error.strerror or error
-            raise InputError(f"{VARIABLE}={path}: cannot be written: {reason}") from error
-        self._requests = 0
-
-    @classmethod
-    def wanted(cls) -> TraceFile | None:
-        """The file that the environment names, None when it names none."""
-        path = os.environ.get(VARIABLE)
-        return cls(path) if path else None
+            raise InputError(f"{VARIABLE}={path} cannot be written: {reason}") from error
 
     def request(self) -> Sink:
         """Where the events of one more request go."""
-        self._requests += 1
-        head = {"request": f"{os.getpid()}-{self._requests}"}
-        return lambda event: self._write({**head, "kind": event.kind, **event.data})
+        name = f"{os.getpid()}-{next(self._requests)}"
+        return lambda event: self._write({"request": name, "kind": event.kind, **event.data})
 
     def _write(self, record: dict[str, Any]) -> None:
         line = json.dumps({"time": round(time.time(), 6), **record}, ensure_ascii=False)
-        self._file.write(line + "\n")
+        self._append(line + "\n")
 
-    def close(self) -> None:
-        """Close the file.  Safe to call twice."""
-        self._file.close()
+    def _append(self, text: str) -> None:
+        # Opened each time: several engines and processes may share the file.
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(text)
+
+
+class Tracing:
+    """Who wants the events of an engine's requests: nobody, unless the environment says so.
+
+    Raises ``InputError`` when the environment names a file that cannot be written.
+    """
+
+    def __init__(self) -> None:
+        path = os.environ.get(VARIABLE)
+        self._file = TraceFile(path) if path else None
+        self._sinks: list[Sink] = []
+
+    @contextmanager
+    def into(self, sink: Sink) -> Iterator[None]:
+        """Hand the events of requests that open inside the block to ``sink`` as well."""
+        self._sinks.append(sink)
+        try:
+            yield
+        finally:
+            self._sinks.remove(sink)
+
+    def begin(self) -> list[Sink]:
+        """A request opens: where its events go.  An empty list: it is not traced."""
+        return [*([self._file.request()] if self._file else ()), *self._sinks]

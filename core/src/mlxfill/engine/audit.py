@@ -1,0 +1,255 @@
+"""Checks a run against plain decoding: every proposal beside what the model itself would say."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+from attrs import frozen
+
+from mlxfill.contracts import Policy
+from mlxfill.engine.replay import Replay, gap_moved
+from mlxfill.engine.results import SAMPLED, Result
+from mlxfill.errors import InputError
+from mlxfill.model.reading import row
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mlxfill.contracts import Event
+    from mlxfill.engine.engine import Engine
+    from mlxfill.engine.forward import Forwarder
+    from mlxfill.engine.replay import Choice
+    from mlxfill.engine.run import Run
+
+
+@frozen
+class Proposed:
+    """One proposed token that the model judged, or that entered unread.
+
+    ``position`` in the session, ``generated`` tokens before it.  ``model``: the model's own choice
+    there.  ``margin`` and ``behind``: by how much that leads over the second, and over
+    ``proposed`` (see ``Choice`` for units).  ``entered``: whether ``proposed`` is in the text.
+    """
+
+    position: int
+    generated: int
+    plugin: str
+    origin: str
+    policy: Policy
+    proposed: int
+    model: int
+    margin: float | None
+    behind: float | None
+    entered: bool
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the model would have written the same."""
+        return self.proposed == self.model
+
+
+@frozen
+class Difference:
+    """Where the text first is not what plain decoding would have written."""
+
+    position: int
+    generated: int
+    origin: str
+    token: int
+    model: int
+    behind: float | None
+    noise: float
+
+    @property
+    def rounding(self) -> bool:
+        """Whether the noise of this precision explains it."""
+        return self.behind is not None and self.behind <= self.noise
+
+
+@frozen
+class Audit:
+    """A run and what plain decoding says to it.
+
+    ``noise``: how far the distance of two scores moves between forwards of one id and of several,
+    measured on this very text.  ``caches``: the same between the caches that the run left and
+    those of plain decoding, at the next token; None when there are none to compare.
+    """
+
+    result: Result
+    proposed: Sequence[Proposed]
+    difference: Difference | None
+    noise: float
+    caches: float | None
+
+    @property
+    def identical(self) -> bool:
+        """Whether plain decoding writes the same tokens."""
+        return self.difference is None
+
+    def as_dict(self, decode: Any) -> dict[str, Any]:  # noqa: ANN401 - a tokenizer's method
+        """JSON-ready.  ``decode([id])`` gives the text of a token; no number is infinite."""
+
+        def token(value: int) -> dict[str, Any]:
+            return {"id": value, "text": decode([value])}
+
+        def positions() -> list[dict[str, Any]]:
+            return [
+                {
+                    "position": p.position,
+                    "generated": p.generated,
+                    "plugin": p.plugin,
+                    "origin": p.origin,
+                    "policy": str(p.policy),
+                    "proposed": token(p.proposed),
+                    "model": token(p.model),
+                    "agrees": p.agrees,
+                    "margin": _finite(p.margin),
+                    "behind": _finite(p.behind),
+                    "entered": p.entered,
+                }
+                for p in self.proposed
+            ]
+
+        d = self.difference
+        difference = d and {
+            "position": d.position,
+            "generated": d.generated,
+            "origin": d.origin,
+            "token": token(d.token),
+            "model": token(d.model),
+            "behind": _finite(d.behind),
+            "rounding": d.rounding,
+        }
+        return {
+            "identical": self.identical,
+            "difference": difference,
+            "noise": self.noise,
+            "caches": self.caches,
+            "proposed": positions(),
+            "result": self.result.as_dict(),
+        }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def audit(
+    engine: Engine,
+    prompt: Any,  # noqa: ANN401
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    **options: Any,  # noqa: ANN401
+) -> Audit:
+    """Generate with the engine's plugins, then forward the same text plainly and compare.
+
+    Costs the run, a plain run of the same length, and a pass over the text in windows.
+
+    :param prompt, tools, options: as of ``Engine.stream``.
+    :raises InputError: an option that cannot be repeated (``prompt_cache``), or a plugin that
+        generates in another way than token by token.
+    """
+    if options.get("prompt_cache") is not None:
+        raise InputError("an audit repeats the prompt: give cache, not prompt_cache")
+    events: list[Event] = []
+    with engine.tracing.into(events.append):
+        run = engine.stream(prompt, tools=tools, **options)
+        if run.method is not None:
+            raise InputError(f"{run.method.name!r} does not generate token by token: no audit")
+        result = run.result()
+    return _Auditor(engine, run, events).audit(result)
+
+
+class _Auditor:
+    def __init__(self, engine: Engine, run: Run, events: Sequence[Event]) -> None:
+        self._engine, self._run = engine, run
+        self._prompt = list(run.request.prompt_ids)
+        self._tokens = run.session.tokens[len(self._prompt) :]
+        self._eos = run.ending.eos if run.ending else None
+        self._offers = [event.data for event in events if event.kind == "proposal"]
+
+    def audit(self, result: Result) -> Audit:
+        if not self._tokens and self._eos is None:
+            return Audit(result, (), None, 0.0, None)
+        embeddings = self._run.options.input_embeddings
+        replay = Replay(self._forwarder, self._prompt, self._tokens, embeddings)
+        choices = list(replay.choices(self._asked(result)))
+        return Audit(
+            result,
+            list(self._proposed(choices)),
+            self._difference(result, choices, replay.noise),
+            replay.noise,
+            self._caches(replay),
+        )
+
+    def _forwarder(self) -> Forwarder:
+        return self._engine.forwarder(self._run.request, self._run.options, [])
+
+    # --- what is compared ---------------------------------------------------------------
+
+    def _asked(self, result: Result) -> list[set[int]]:
+        """For each position of the text, and the one after it, ids whose distance is wanted."""
+        asked = [{token} for token in self._text(result)]
+        asked += [set() for _ in range(len(asked), len(self._tokens) + 1)]
+        for data in self._offers:
+            for at, token in enumerate(_decided(data), data["generated"]):
+                asked[at].add(token)
+        return asked
+
+    def _text(self, result: Result) -> list[int]:
+        """Tokens that the caller got, and the EOS that ended them."""
+        whole = len(result.tokens) == len(self._tokens) and self._eos is not None
+        return [*result.tokens, *([self._eos] if whole and self._eos is not None else ())]
+
+    def _proposed(self, choices: Sequence[Choice]) -> Any:  # noqa: ANN401 - an iterator
+        for data in self._offers:
+            for at, token in enumerate(_decided(data)):
+                choice = choices[data["generated"] + at]
+                yield Proposed(
+                    position=data["position"] + at,
+                    generated=data["generated"] + at,
+                    plugin=data["plugin"],
+                    origin=data["origin"],
+                    policy=Policy(data["policy"]),
+                    proposed=token,
+                    model=choice.token,
+                    margin=choice.margin,
+                    behind=choice.behind[token],
+                    entered=at < data["accepted"],
+                )
+
+    def _difference(
+        self, result: Result, choices: Sequence[Choice], noise: float
+    ) -> Difference | None:
+        origins = [*result.origins, SAMPLED]
+        for at, token in enumerate(self._text(result)):
+            choice = choices[at]
+            if choice.token != token:
+                position = len(self._prompt) + at
+                behind = choice.behind[token]
+                return Difference(position, at, origins[at], token, choice.token, behind, noise)
+        return None
+
+    def _caches(self, replay: Replay) -> float | None:
+        """Let both sides answer to the same further token."""
+        run, plain = self._run, replay.plain
+        run.fill_caches()
+        full = [*self._prompt, *self._tokens, *(() if self._eos is None else (self._eos,))]
+        if full[plain.held :]:
+            plain.append(full[plain.held :])
+        if run.forwarder.held != plain.held:
+            return None
+        probe = row(full[-1:])[None]
+        with mx.stream(plain.stream):
+            ours, theirs = (
+                f.target.forward(probe, f.caches)[0, -1] for f in (run.forwarder, plain)
+            )
+            return gap_moved(ours, theirs)
+
+
+def _decided(data: Mapping[str, Any]) -> list[int]:
+    """The ids of a proposal that entered unread or that the model judged."""
+    ids: list[int] = data["proposed"]
+    return ids if data["policy"] == Policy.ASSERT else ids[: data["judged"]]
