@@ -12,16 +12,18 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlxfill import DraftCheckpoint, DrafterError
 
 _STATE = "state"
-"""Metadata key: what a cache's state holds besides arrays, as a JSON object by path."""
+"""Metadata key: a JSON object of which arrays belong to the caches' state, and of what else."""
+_ARRAYS, _REST = "arrays", "rest"
 
 
 def saved(namespace: str, processed: int, cache: list[Any]) -> DraftCheckpoint:
     """The state of ``cache``, evaluated and owned."""
     leaves = cast("list[tuple[str, Any]]", tree_flatten([entry.state for entry in cache]))
     arrays = {path: copy.copy(leaf) for path, leaf in leaves if isinstance(leaf, mx.array)}
-    rest = {path: leaf for path, leaf in leaves if not isinstance(leaf, mx.array)}
+    rest = {path: leaf for path, leaf in leaves if path not in arrays}
     mx.eval(arrays)
-    return DraftCheckpoint(namespace, processed, arrays, {_STATE: json.dumps(rest)})
+    content = {_ARRAYS: sorted(arrays), _REST: rest}
+    return DraftCheckpoint(namespace, processed, arrays, {_STATE: json.dumps(content)})
 
 
 def restore(checkpoint: DraftCheckpoint, namespace: str, cache: list[Any]) -> None:
@@ -35,9 +37,9 @@ def restore(checkpoint: DraftCheckpoint, namespace: str, cache: list[Any]) -> No
             " mount the drafter that made it"
         )
     try:
-        rest = json.loads(checkpoint.metadata[_STATE])
-        arrays = {path: copy.copy(array) for path, array in checkpoint.tensors.items()}
-        states = tree_unflatten(list({**arrays, **rest}.items()))
+        content = json.loads(checkpoint.metadata[_STATE])
+        arrays = {path: copy.copy(checkpoint.tensors[path]) for path in content[_ARRAYS]}
+        states = tree_unflatten(list({**arrays, **content[_REST]}.items()))
         for entry, state in zip(cache, states, strict=True):
             entry.state = state
     except (KeyError, ValueError, TypeError, AttributeError) as error:
