@@ -154,6 +154,15 @@ def test_faults_of_plugins_are_told_and_the_text_stays(ask: Any, site: FakeSite)
     assert "fault: zz (propose): RuntimeError: broken inside\n" in outcome.err
 
 
+def test_a_plugin_that_was_skipped_is_told(run: Any, site: FakeSite, model: str) -> None:
+    site.add("zz", "raise ImportError('no such thing')")
+    arguments = ("generate", "--model", model, "--max-tokens", "2", "hello")
+    told = run(*arguments).err
+    assert re.search(r"^fault: zz \(start\): .*mlxfill-zz 1.0.*no such thing", told, re.MULTILINE)
+    faults = json.loads(run(*arguments, "--json").out)["faults"]
+    assert [fault["where"] for fault in faults if fault["plugin"] == "zz"] == ["start"]
+
+
 # --- what is asked ---------------------------------------------------------------
 
 

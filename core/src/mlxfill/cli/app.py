@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mlxfill.cli import chat, config, generate, plugins
+from mlxfill.cli import audit, chat, config, generate, plugins
 from mlxfill.cli.demo.command import demo
 from mlxfill.cli.doctor.command import doctor
 
@@ -22,6 +22,7 @@ def build() -> typer.Typer:
     app.callback()(_options)
     app.command()(generate.generate)
     app.command()(chat.chat)
+    app.command()(audit.audit)
     app.command()(demo)
     app.command()(doctor)
     app.add_typer(plugins.app, name="plugins")

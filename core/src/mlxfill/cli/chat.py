@@ -51,11 +51,13 @@ def chat(ctx: typer.Context, loading: Loading, decoding: Decoding, talk: Talk) -
     from rich.console import Console
 
     from mlxfill.cli.conversation import Conversation
+    from mlxfill.cli.report import print_faults
     from mlxfill.cli.waiting import waiting
 
     errors = Console(stderr=True, highlight=False)
     with waiting(errors, f"loading {loading.model_name(config)}"):
         engine = loading.engine(config)
+    print_faults(errors, engine.faults)
     with engine:
         options = decoding.for_engine(engine)
         conversation = Conversation(engine, tools, options, talk.system)

@@ -73,6 +73,8 @@ def generate(
 
             stream_out(Console(), run, origins=output.origins)
         result = run.result()
+        skipped = [fault for fault in engine.faults if fault not in result.faults]
+        result.faults = [*skipped, *result.faults]
         if output.as_json:
             typer.echo(json.dumps(result.as_dict(), ensure_ascii=False))
         else:
@@ -92,4 +94,4 @@ def _report(console: Console, engine: Engine, result: Result, *, origins: bool) 
     if origins:
         console.print(legend(result.origins))
     console.print(stats_table(result.stats))
-    print_faults(console, [*engine.faults, *result.faults])
+    print_faults(console, result.faults)
