@@ -75,7 +75,14 @@ class Forwarder:
         self.one_by_one = bool(self.processors) or chooser.foreign is not None
         self._seen: mx.array | None = None
         self._seen_count = 0
-        self._check_quantizable()
+        rings = [e for e in flat(caches) if isinstance(e, RotatingKVCache)]
+        self._keeping_rings = [ring for ring in rings if ring.keep]
+        if options.kv_bits and rings:
+            message = (
+                "kv_bits cannot be used with a rotating cache (sliding-window model or"
+                " max_kv_size): mlx-lm does not quantize those; leave kv_bits out"
+            )
+            raise InputError(message)
 
     # --- prompt -------------------------------------------------------------------
 
@@ -301,8 +308,7 @@ class Forwarder:
         once it is full: mlx-lm's mask counts back from each id as if nothing were kept.
         """
         options, held = self.options, self.held
-        rings = [e for e in flat(self.caches) if isinstance(e, RotatingKVCache) and e.keep]
-        limits = [max(ring.max_size - ring.offset, 1) for ring in rings]
+        limits = [max(ring.max_size - ring.offset, 1) for ring in self._keeping_rings]
         if options.kv_bits is not None and held < options.quantized_kv_start:
             limits.append(options.quantized_kv_start - held)
         return min(limits, default=None)
@@ -316,11 +322,3 @@ class Forwarder:
                 self.caches[at] = entry.to_quantized(
                     group_size=options.kv_group_size, bits=options.kv_bits
                 )
-
-    def _check_quantizable(self) -> None:
-        if self.options.kv_bits and any(isinstance(c, RotatingKVCache) for c in self.caches):
-            message = (
-                "kv_bits cannot be used with a rotating cache (sliding-window model or"
-                " max_kv_size): mlx-lm does not quantize those; leave kv_bits out"
-            )
-            raise InputError(message)
