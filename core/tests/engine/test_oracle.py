@@ -1,7 +1,8 @@
 """Whatever is proposed, the output is that of plain decoding; and plain decoding is mlx-lm's.
 
-Two judges.  Greedy output must be what mlx-lm's own ``generate_step`` writes.  With any sources and any
-drafter, right, wrong or sometimes right, output must be that of the plain run with the same seed.
+Two judges.  Greedy output must be what mlx-lm's own ``generate_step`` writes.  With any sources
+and any drafter, right, wrong or sometimes right, output must be that of the plain run with the
+same seed.
 
 Some architectures and rings add up a window in another order than single steps.  There a first
 difference is allowed where the plain run itself was undecided: its two best candidates stand
@@ -180,9 +181,7 @@ Case = tuple[Model, list[int], dict[str, Any], dict[str, Any], Guesses | None, R
 
 
 def cases(models: st.SearchStrategy[Model]) -> st.SearchStrategy[Case]:
-    return st.tuples(
-        models, prompts, samplings, limits, st.none() | guesses, st.none() | drafters
-    )
+    return st.tuples(models, prompts, samplings, limits, st.none() | guesses, st.none() | drafters)
 
 
 def check(case: Case) -> None:

@@ -2,14 +2,13 @@
 
 Every source and drafter must leave the text as it is, so this is the test to write first::
 
-    from mlxfill.testing import Guest, engine_with, tiny_model
+    from mlxfill.testing import Guest, plain, plugged, tiny_model
 
     def test_output_is_what_plain_decoding_writes():
         model, prompt = tiny_model("qwen3_5"), [5, 9, 5, 9, 5]
-        with engine_with(model) as plain:
-            expected = plain.generate(prompt, temperature=0.7, seed=1)
-        with engine_with(model, Guest(sources=[MySource])) as engine:
-            result = engine.generate(prompt, temperature=0.7, seed=1)
+        options = {"temperature": 0.7, "seed": 1}
+        expected = plain(model, prompt, 40, **options)
+        result = plugged(model, Guest(sources=[MySource]), prompt, 40, **options)
         assert result.tokens == expected.tokens
         assert result.faults == []
 
@@ -21,7 +20,7 @@ from __future__ import annotations
 
 from mlxfill.testing.caches import contents, differences
 from mlxfill.testing.drafters import ScriptedDrafter, ScriptedRows
-from mlxfill.testing.guest import Guest, engine_with, reference_tokens
+from mlxfill.testing.guest import Guest, engine_with, plain, plugged, reference_tokens
 from mlxfill.testing.models import (
     ARCHITECTURES,
     ROUNDED,
@@ -51,6 +50,8 @@ __all__ = [
     "differences",
     "engine_with",
     "perturbed",
+    "plain",
+    "plugged",
     "reference_tokens",
     "shared_model",
     "tiny_model",

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 from mlxfill.hookspecs import hookimpl
+from mlxfill.testing.drafters import ScriptedDrafter
+from mlxfill.testing.script import Script
+from mlxfill.testing.sources import ScriptedSource
 from mlxfill.testing.tokenizer import tiny_tokenizer
 
 if TYPE_CHECKING:
@@ -24,8 +27,7 @@ if TYPE_CHECKING:
         Request,
         TargetView,
     )
-    from mlxfill.engine import Engine
-    from mlxfill.testing.drafters import ScriptedDrafter
+    from mlxfill.engine import Engine, Result
 
     MakeSource = Callable[[Request], ProposalSource]
     LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
@@ -48,6 +50,22 @@ class Guest:
     method: GenerationMethod | None = None
     seated: list[Any] = field(factory=list)
     events: list[Event] = field(factory=list)
+
+    @classmethod
+    def offering(cls, truth: Sequence[int], accuracy: float, **more: Any) -> Guest:  # noqa: ANN401
+        """A guest with one scripted source.
+
+        :param truth: prompt and continuation; ``accuracy``: how often the source guesses right.
+        :param more: further fields of ``ScriptedSource``; ``seed`` of its script.
+        """
+        script = Script(truth, accuracy, more.pop("seed", 0))
+        return cls(sources=[lambda r: ScriptedSource(request=r, script=script, **more)])
+
+    @classmethod
+    def drafting(cls, truth: Sequence[int], accuracy: float, **more: Any) -> Guest:  # noqa: ANN401
+        """A guest with a scripted drafter; ``more``: further fields of ``ScriptedDrafter``."""
+        script = Script(truth, accuracy, more.pop("seed", 0))
+        return cls(drafter=ScriptedDrafter(script=script, **more))
 
     @hookimpl
     def mlxfill_proposal_sources(self, request: Request) -> list[ProposalSource]:
@@ -113,6 +131,25 @@ def engine_with(
         options.setdefault("draft_kind", "scripted")
     tokenizer = tiny_tokenizer() if tokenizer is None else tokenizer
     return Engine(model, tokenizer, plugins=manager, config=settled, **options)
+
+
+def plain(model: Any, prompt: Any, count: int, **options: Any) -> Result:  # noqa: ANN401
+    """What an engine without plugins writes: the judge of sampled output.
+
+    Exactly ``count`` tokens unless ``options`` end it earlier: no id ends the reply unless
+    ``eos_token_ids`` says so.
+    """
+    return _written((model,), prompt, count, options)
+
+
+def plugged(model: Any, guest: Guest, prompt: Any, count: int, **options: Any) -> Result:  # noqa: ANN401
+    """What an engine with one guest writes; as ``plain`` otherwise."""
+    return _written((model, guest), prompt, count, options)
+
+
+def _written(seated: tuple[Any, ...], prompt: Any, count: int, options: dict[str, Any]) -> Result:  # noqa: ANN401
+    with engine_with(*seated) as engine:
+        return engine.generate(prompt, **{"max_tokens": count, "eos_token_ids": (), **options})
 
 
 def reference_tokens(
