@@ -1,0 +1,159 @@
+"""Asks a chat template how it writes calls and plain replies, in token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from mlxfill_fill_strict.attempts import PLAIN_REPLIES
+from mlxfill_fill_strict.calling import Call, Calling, as_json, says, ways_to_call
+from mlxfill_fill_strict.probe import Conversation, Tokenization, Tools
+from mlxfill_fill_strict.reading import Markers, parsed_calls
+from mlxfill_fill_strict.spans import Ids, common_prefix, find
+
+NAME: Final = "zqxj_tool"
+KEY: Final = "wvyk"
+OTHER_KEY: Final = "uxzh"
+VALUE: Final = "kjhq"
+OTHER_VALUE: Final = "9 Qfw"
+EXAMPLE: Final[Call] = (NAME, {KEY: VALUE})
+"""A call that no tool has.  It shows the form of calls; none of its ids is ever emitted."""
+
+
+class RefusedError(Exception):
+    """The template does not write what it was asked for; the message says what."""
+
+
+class Oracle:
+    """One template's answers for the tools of one request.
+
+    Ids of a reply begin with its first word after the reasoning block.  Renders without tools
+    once ``leave_out_tools`` found that ``examples`` stay the same.
+    """
+
+    def __init__(
+        self,
+        render: Callable[..., str],
+        tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper, untyped
+        tools: Tools,
+        options: Mapping[str, Any],
+    ) -> None:
+        """:raises RefusedError: no way to call is rendered.
+
+        :raises TemplateError: not even a user's turn is.
+        """
+        self.markers = Markers.of(tokenizer)
+        self.conversation = Conversation.begin(render, tools, options)
+        self.opening = self.conversation.opening()
+        self.eos_ids = frozenset(tokenizer.eos_token_ids)
+        self._raw_tools = tools
+        self._callings = self._accepted()
+        self._tokens = Tokenization(tokenizer, self.conversation.prompt)
+        self._tokens.shorten([self._example()])
+        self._spellings: dict[int, str] = {}
+        self._answers: dict[str, Ids | None] = {}
+
+    @property
+    def calling(self) -> Calling:
+        """How the template wants calls to be put."""
+        return self._callings[0]
+
+    def leave_out_tools(self, examples: Sequence[Call]) -> None:
+        """Render shorter prompts from now on, if ``examples`` stay the same without tools."""
+        full = self.conversation
+        bare = Conversation.begin(full.render, None, full.options)
+        messages = [self.calling.message([call]) for call in examples]
+        if all(full.reply(message) == bare.reply(message) for message in messages):
+            self.conversation = bare
+
+    # --- replies ----------------------------------------------------------------------
+
+    def call(self, *calls: Call, other_id: bool = False) -> Ids | None:
+        """A reply that makes ``calls``; None where the template refuses them."""
+        return self._ask(self.calling.message(calls, other_id=other_id))
+
+    def shared(self, calls: Sequence[Call]) -> Ids:
+        """What single calls begin with, whatever their ids and the form of their arguments.
+
+        :raises RefusedError: the template refuses all but one of them.
+        """
+        tried = [
+            self._ask(calling.message([call], other_id=bool(index % 2)))
+            for calling in self._callings
+            for index, call in enumerate(calls)
+        ]
+        known = [ids for ids in tried if ids]
+        if len(known) < 2:  # noqa: PLR2004 - nothing to compare
+            raise RefusedError(f"the template refuses calls of {calls[0][0]!r}")
+        return common_prefix(known)
+
+    def say(self, text: str) -> Ids:
+        """A plain reply; empty where the template refuses it."""
+        return self._ask({"role": "assistant", **self.calling.fields, "content": text}) or ()
+
+    def plain_replies(self) -> list[Ids]:
+        """Plain replies that begin in every way."""
+        return [ids for text in PLAIN_REPLIES if (ids := self.say(text))]
+
+    def example(self) -> tuple[Ids, Ids]:
+        """The example call: what stands before it in a reply, and the call."""
+        return self._split(self._tokens.ids(self._example()))
+
+    # --- ids and text -----------------------------------------------------------------------
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, special tokens included."""
+        return self.markers.decode(ids)
+
+    def is_blank(self, token: int) -> bool:
+        """Whether a token is nothing but whitespace."""
+        return not self._spelling(token).strip()
+
+    def has_letters(self, ids: Ids) -> bool:
+        """Whether some token has a letter."""
+        return any(char.isalpha() for token in ids for char in self._spelling(token))
+
+    def _spelling(self, token: int) -> str:
+        known = self._spellings.get(token)
+        if known is None:
+            known = self._spellings[token] = self.decode((token,))
+        return known
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def _accepted(self) -> list[Calling]:
+        """The first way of calling that is rendered; both forms of arguments where they differ."""
+        for pair in ways_to_call():
+            rendered = [(way, self.conversation.reply(way.message([EXAMPLE]))) for way in pair]
+            fit = [(way, text) for way, text in rendered if text and says(text, EXAMPLE, VALUE)]
+            fit = [(way, text) for way, text in fit if self._reads_back(text)] or fit
+            if fit:
+                ways = [way for way, _ in fit]
+                return ways[:1] if len({text for _, text in fit}) == 1 else ways
+        raise RefusedError("the template renders no tool calls")
+
+    def _reads_back(self, reply: str) -> bool:
+        """Whether mlx-lm's parser finds the example in its rendering."""
+        text = self.markers.call_text(reply)
+        calls = parsed_calls(self.markers, text, self._raw_tools) or ()
+        return [(call.name, call.arguments) for call in calls] == [EXAMPLE]
+
+    def _example(self) -> str:
+        return self.conversation.reply(self.calling.message([EXAMPLE])) or ""
+
+    def _ask(self, message: Mapping[str, Any]) -> Ids | None:
+        key = as_json(message)
+        if key not in self._answers:
+            reply = self.conversation.reply(message)
+            ids = None if reply is None else self._split(self._tokens.ids(reply))[1]
+            self._answers[key] = ids
+        return self._answers[key]
+
+    def _split(self, ids: Ids) -> tuple[Ids, Ids]:
+        """Up to the first word after the reasoning block, and from there on."""
+        end = self.markers.think_end_ids
+        at = find(ids, end) if end else -1
+        start = at + len(end) if at >= 0 else 0
+        while start < len(ids) and self.is_blank(ids[start]):
+            start += 1
+        return ids[:start], ids[start:]

@@ -1,0 +1,58 @@
+"""The entry point ``fill-strict``: a proposal source and delimiters for each request with tools."""
+
+from __future__ import annotations
+
+from mlxfill import ProposalSource, Request, hookimpl
+from mlxfill_fill_strict.compiled import compiled_rows
+from mlxfill_fill_strict.context import Context
+from mlxfill_fill_strict.opening import begun_reply
+from mlxfill_fill_strict.probe import Conversation
+from mlxfill_fill_strict.reading import CallReader, Markers
+from mlxfill_fill_strict.rows import RowSet
+from mlxfill_fill_strict.settings import StrictSettings
+from mlxfill_fill_strict.source import StrictSource
+from mlxfill_fill_strict.tools import read_tools
+
+MLXFILL_API = 1
+
+
+@hookimpl
+def mlxfill_settings() -> type[StrictSettings]:
+    """The table ``[plugins.fill-strict]``."""
+    return StrictSettings
+
+
+@hookimpl
+def mlxfill_delimiters(request: Request) -> frozenset[int] | None:
+    """Ids that end a value in a tool call of this template."""
+    return (request.tools and compiled_rows(request).delimiters) or None
+
+
+@hookimpl
+def mlxfill_proposal_sources(
+    request: Request, settings: StrictSettings | None
+) -> list[ProposalSource] | None:
+    """One source, where template and tools fix anything."""
+    compiled = compiled_rows(request) if request.tools else RowSet()
+    if compiled.calling is None or not compiled.rows:
+        return None
+    markers = Markers.of(request.tokenizer)
+    begun = begun_reply(request, compiled.opening, markers)
+    if begun is None:
+        return None
+    tools = request.tools or ()
+    reader = CallReader(
+        markers=markers,
+        conversation=Conversation(
+            request.render,
+            None if compiled.bare else tools,
+            request.template_options,
+            compiled.prompt,
+        ),
+        calling=compiled.calling,
+        tools={tool.name: tool for tool in read_tools(tools)},
+        raw_tools=tools,
+        markup=compiled.markup,
+    )
+    context = Context(markers, reader, begun.text)
+    return [StrictSource(compiled, context, settings or StrictSettings(), begun.ids)]
