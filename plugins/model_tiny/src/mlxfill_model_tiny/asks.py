@@ -88,7 +88,7 @@ def judge(ask: Ask, text: str) -> Verdict:
 
 def _series(seed: int) -> Iterator[Ask]:
     rng = Random(f"held out {seed}")  # noqa: S311 - synthetic text, no secret
-    seen = set(_trained_texts())
+    seen = set(trained_texts())
     while True:
         kind = draw_kind(rng)
         transcript = draw_transcript(rng, [kind], thinking=True)
@@ -108,7 +108,7 @@ def _series(seed: int) -> Iterator[Ask]:
 
 
 @functools.cache
-def _trained_texts() -> frozenset[str]:
+def trained_texts() -> frozenset[str]:
     """Everything that a user says in the training set of the shipped models."""
     return frozenset(
         message["content"]

@@ -12,6 +12,7 @@ from mlxfill_model_tiny.corpus.transcript import (
     draw_kind,
     draw_transcript,
     training_transcripts,
+    transcript_of,
     transcripts,
     validation_transcripts,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "draw_kind",
     "draw_transcript",
     "training_transcripts",
+    "transcript_of",
     "transcripts",
     "validation_transcripts",
 ]

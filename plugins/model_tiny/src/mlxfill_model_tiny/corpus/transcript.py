@@ -91,6 +91,13 @@ def draw_transcript(
     if chance(rng, 0.1):
         farewell, answer = rng.choice(FAREWELLS)
         turns += [user(farewell), say(answer, "The user is done.")]
+    return transcript_of(rng, turns, kinds, thinking=thinking)
+
+
+def transcript_of(
+    rng: Random, turns: Sequence[Turn], kinds: tuple[str, ...], *, thinking: bool
+) -> Transcript:
+    """These turns as a conversation: with an opening and with the tools that are offered."""
     tools = _offered_tools(rng, turns)
     opening: Turn = {"role": "system", "content": rng.choice(OPENINGS)}
     messages = [opening] + [as_message(turn, thinking=thinking) for turn in turns]
