@@ -10,6 +10,7 @@ import mlx.core as mx
 from mlxfill.contracts import Fault
 from mlxfill.engine.gate import NOTHING, Gate, Plan
 from mlxfill.model.reading import row
+from mlxfill.plugins.faults import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,6 +64,14 @@ class Drafting:
         self._pause = self._idle = 0
         self._resting = 0
         self._probe_after = FIRST_PROBE
+
+    def check_taps(self, layers: int) -> None:
+        """Raise ``ValueError`` unless the target has the layers that are to be tapped."""
+        wrong = next((i for i in self.tap_layers if i not in range(layers)), None)
+        if wrong is not None:
+            raise ValueError(
+                f"wants taps of layer {wrong}; the target has layers 0 to {layers - 1}"
+            )
 
     # --- what happened elsewhere ----------------------------------------------------
 
@@ -150,28 +159,28 @@ class Drafting:
         if self._resting >= self._probe_after:
             self._probe_after = min(2 * self._probe_after, LAST_PROBE)
         self._resting = 0
-        drafts: Any = self._guard("draft", lambda: self.rows.draft([pending], depth, [position]))
+        drafts = self._guard("draft", lambda: self._drafts(pending, depth, position))
         if drafts is None:
             return []
-        if isinstance(drafts, mx.array):
-            if drafts.ndim == 2 and drafts.shape[0] == 1 and drafts.shape[1] <= depth:  # noqa: PLR2004
-                return mx.clip(drafts[0], 0, self._vocab_size - 1)
-            self._fail("draft", ValueError(f"answered an array of shape {drafts.shape}"))
-            return []
-        try:
-            (only,) = drafts
-            ids = list(only)[:depth]
-            legal = all(type(t) is int and 0 <= t < self._vocab_size for t in ids)
-        except Exception as error:  # noqa: BLE001
-            self._fail("draft", error)
-            return []
-        if not legal:
-            self._fail("draft", ValueError(f"ids {ids!r} are not all in the vocabulary"))
-            return []
-        if ids:
+        if len(drafts):
             self._pause = 0
         else:  # nothing to say: ask less often, so that plain steps can overlap
             self._pause = self._idle = min(2 * self._pause + 1, LAST_PAUSE)
+        return drafts
+
+    def _drafts(self, pending: int, depth: int, position: int) -> list[int] | mx.array:
+        """What the rows answer, or an error that says what is wrong with it."""
+        answer: Any = self.rows.draft([pending], depth, [position])
+        if isinstance(answer, mx.array):
+            if answer.ndim != 2 or answer.shape[0] != 1 or answer.shape[1] > depth:  # noqa: PLR2004
+                raise ValueError(f"answered an array of shape {answer.shape}")
+            if not mx.issubdtype(answer.dtype, mx.integer):
+                raise TypeError(f"answered an array of {answer.dtype}")
+            return mx.clip(answer[0], 0, self._vocab_size - 1)
+        (only,) = answer
+        ids = list(only)[:depth]
+        if not all(type(t) is int and 0 <= t < self._vocab_size for t in ids):
+            raise ValueError(f"ids {ids!r} are not all in the vocabulary")
         return ids
 
     def commit(
@@ -233,8 +242,7 @@ class Drafting:
 
     def _fail(self, where: str, error: Exception) -> None:
         self.alive = False
-        text = " ".join(str(error).split())
-        self._on_fault(Fault(self.drafter.plugin, where, f"{type(error).__name__}: {text}"))
+        self._on_fault(Fault(self.drafter.plugin, where, one_line(error)))
 
     def stats(self) -> dict[str, Any]:
         """Counters by position."""
@@ -247,5 +255,8 @@ class Drafting:
         }
 
     def close(self) -> None:
-        """Release the rows."""
-        self._guard("close", self.rows.close)
+        """Release the rows, also of a drafter that was quarantined."""
+        try:
+            self.rows.close()
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            self._fail("close", error)

@@ -26,6 +26,7 @@ from mlxfill.model.loading import context_limit, find_model, load_model
 from mlxfill.model.reading import weight_bytes
 from mlxfill.model.target import Target
 from mlxfill.plugins import PluginManager
+from mlxfill.plugins.faults import one_line
 from mlxfill.rewind.window import prove_rewind
 from mlxfill.sampling import Chooser
 
@@ -194,7 +195,7 @@ class Engine:
     def _open(
         self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None, options: Options
     ) -> Run:
-        faults = list[Fault]()
+        faults = list(self.faults)
         ids, unnamed = self._checked_prompt(prompt, options)
         sampling = options.sampling.seeded()
         sampling.check_vocabulary(self.target.vocab_size)
@@ -398,21 +399,22 @@ class Engine:
         cap = provider.default_depth if cap is None else cap
         if not cap:
             return None
-        try:
-            rows: DraftRows = provider.open(self.target, forwarder.chooser, [None])
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
-            report(Fault(drafter.plugin, "open", f"{type(error).__name__}: {error}"))
-            return None
         if drafter.cost is None:
             drafter.cost = self._draft_cost(provider, cap)
-        drafting = Drafting(
-            drafter,
-            rows,
-            cap=cap,
-            vocab_size=self.target.vocab_size,
-            stream=self._stream,
-            on_fault=report,
-        )
+        try:
+            rows: DraftRows = provider.open(self.target, forwarder.chooser, [None])
+            drafting = Drafting(
+                drafter,
+                rows,
+                cap=cap,
+                vocab_size=self.target.vocab_size,
+                stream=self._stream,
+                on_fault=report,
+            )
+            drafting.check_taps(self.target.layer_count)
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            report(Fault(drafter.plugin, "open", one_line(error)))
+            return None
         forwarder.tap_layers = drafting.tap_layers
         return drafting
 

@@ -37,12 +37,14 @@ class CostCurve:
     """c(n)/c(1): the relative cost of a forward of n ids, learnt and refined while decoding.
 
     ``points`` maps n to relative cost; between points it is interpolated, beyond the last one
-    it continues with the slope of the whole curve.  ``rewind`` is the cost of a rewind
+    it continues with the slope of the whole curve.  ``fixed`` curves learn nothing: with one of
+    them the number of forwards does not depend on the clock.  ``rewind`` is the cost of a rewind
     relative to the window that it follows (0 for caches that are only trimmed).
     """
 
     points: dict[int, float] = field(factory=lambda: {1: 1.0})
     rewind: float = 0.0
+    fixed: bool = False
     step_ms: float = 0.0
     seen: dict[int, int] = field(factory=dict, repr=False, eq=False)
     _table: list[float] = field(factory=list, repr=False, eq=False)
@@ -50,12 +52,12 @@ class CostCurve:
     @classmethod
     def free(cls) -> CostCurve:
         """A curve by which every window pays: speculation always on (tests, forward counts)."""
-        return cls({1: 1.0, 1 << 20: 1.0})
+        return cls({1: 1.0, 1 << 20: 1.0}, fixed=True)
 
     @classmethod
     def linear(cls) -> CostCurve:
         """A curve by which n ids cost n steps: speculation always off."""
-        return cls({1: 1.0, 2: 2.0})
+        return cls({1: 1.0, 2: 2.0}, fixed=True)
 
     def cost(self, n: int) -> float:
         """Relative cost of a window of ``n >= 1`` ids."""
@@ -85,6 +87,8 @@ class CostCurve:
 
     def observe(self, n: int, ms: float) -> None:
         """Refine with the wall time of one real window (``n >= 2``) or plain step (``n == 1``)."""
+        if self.fixed:
+            return
         if n == 1:
             self.step_ms = ms if not self.step_ms else self.step_ms + FOLLOW * (ms - self.step_ms)
             return
@@ -234,7 +238,10 @@ class Gate:
     def observed(self, n: int, ms: float) -> None:
         """A window of ``n`` ids, or a plain step, took ``ms``."""
         self.curve.observe(n, ms)
-        if n == 1 and self.purse < MOST_INTEREST:
+
+    def stepped(self) -> None:
+        """A plain step went by."""
+        if self.purse < MOST_INTEREST:
             self.purse += INTEREST
 
 

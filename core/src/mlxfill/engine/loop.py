@@ -178,7 +178,7 @@ class DecodeLoop:
     def _cold(self, offer: Offer | None) -> Iterator[Emitted]:
         """Pipelined steps until an offer, a drafter or the end asks for the token in flight."""
         flight = self._dispatch(mx.array(self.session.tokens[-1:]), unread=0)
-        hot = offer is not None and self._promising(offer)
+        hot = self.session.near() or (offer is not None and self._promising(offer))
         clock = _StepClock()
         while True:
             clock.start()
@@ -231,7 +231,8 @@ class DecodeLoop:
         self.session.settle(int(hit), 1, None if hit else token)
 
     def _learn(self, clock: _StepClock) -> None:
-        if clock.step_s:
+        self.gate.stepped()
+        if clock.step_s and not self.gate.curve.fixed:
             self.gate.observed(1, clock.step_s * 1e3)
             share = min(self.forwarder.build_s / clock.step_s, 1.0)
             self._bubble += FOLLOW * (share - self._bubble)

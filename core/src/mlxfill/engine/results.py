@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import asdict, define, field, frozen
@@ -111,10 +112,16 @@ class Result:
             "stats": self.stats.as_dict(),
         }
         if self.logprobs is not None:
-            data["logprobs"] = self.logprobs
+            data["logprobs"] = [_finite(p) for p in self.logprobs]
         if self.top_logprobs is not None:
-            data["top_logprobs"] = self.top_logprobs
+            tops = self.top_logprobs
+            data["top_logprobs"] = [[(token, _finite(p)) for token, p in top] for top in tops]
         return data
+
+
+def _finite(logprob: float) -> float | None:
+    """JSON knows no infinity: what a processor ruled out has no log-probability."""
+    return logprob if math.isfinite(logprob) else None
 
 
 def _as_tuple(ids: Iterable[int]) -> tuple[int, ...]:
