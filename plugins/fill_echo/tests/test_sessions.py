@@ -115,6 +115,13 @@ def test_the_live_text_is_the_newest_prompt_and_reply(
         assert memory.live.after(memory.live.tail, 99) == fresh.live.after(fresh.live.tail, 99)
 
 
+def test_sizes_add_up_over_engines() -> None:
+    sessions, other = Sessions(), Tokenizer()
+    sessions.open(request(1, 2, 3), SETTINGS)
+    sessions.open(request(1, 2, 3, 4, tokenizer=other), SETTINGS)
+    assert sessions.sizes() == {"a": 7}
+
+
 # --- bounds ----------------------------------------------------------------------
 
 

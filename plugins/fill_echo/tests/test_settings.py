@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlxfill import InputError
+from mlxfill import ConfigError, InputError, load_config
 from mlxfill_fill_echo import EchoSettings
 
 
@@ -30,3 +30,14 @@ def test_an_illegal_value_gets_one_line_that_names_it(
     message = str(caught.value)
     assert "\n" not in message
     assert [name for name in named if name not in message] == []
+
+
+def test_the_table_in_the_config_file_says_assert() -> None:
+    config = load_config({"plugins": {"fill-echo": {"assert": True, "k": 4}}})
+    assert config.plugin_settings("fill-echo", EchoSettings) == EchoSettings(assert_=True, k=4)
+
+
+def test_a_wrong_value_in_the_config_file_names_its_key() -> None:
+    config = load_config({"plugins": {"fill-echo": {"k": 0}}})
+    with pytest.raises(ConfigError, match=r"plugins\.fill-echo\.k must be 1 to 64, not 0"):
+        config.plugin_settings("fill-echo", EchoSettings)

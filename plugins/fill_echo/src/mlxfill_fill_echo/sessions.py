@@ -82,9 +82,12 @@ class Sessions:
             self.forget(session)
 
     def sizes(self) -> dict[str, int]:
-        """Tokens remembered by session, the one used longest ago first."""
+        """Tokens remembered by session, in all engines; the one used longest ago first."""
+        sizes: dict[str, int] = {}
         with self._lock:
-            return {session: len(kept.memory) for (session, _), kept in self._kept.items()}
+            for (session, _), kept in self._kept.items():
+                sizes[session] = sizes.get(session, 0) + len(kept.memory)
+        return sizes
 
 
 def _begun(memory: Memory, request: Request) -> Memory:

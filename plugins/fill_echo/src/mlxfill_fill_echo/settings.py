@@ -53,6 +53,6 @@ class EchoSettings:
     index_max: int = field(default=131_072, validator=_whole(1))
     occurrences: int = field(default=24, validator=_whole(1))
     max_span: int = field(default=32, validator=_whole(2))
-    assert_: bool = field(default=False, alias="assert_", validator=_boolean)
+    assert_: bool = field(default=False, validator=_boolean)
     max_sessions: int = field(default=64, validator=_whole(1))
     session_tokens: int = field(default=524_288, validator=_whole(1))
