@@ -159,7 +159,9 @@ class Drafting:
         if self._resting >= self._probe_after:
             self._probe_after = min(2 * self._probe_after, LAST_PROBE)
         self._resting = 0
-        drafts = self._guard("draft", lambda: self._drafts(pending, depth, position))
+        drafts: list[int] | mx.array | None = self._guard(
+            "draft", lambda: self._drafts(pending, depth, position)
+        )
         if drafts is None:
             return []
         if len(drafts):
