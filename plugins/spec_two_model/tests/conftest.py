@@ -20,7 +20,7 @@ mx.set_default_device(mx.cpu)
 
 settings.register_profile(
     "drafts",
-    max_examples=30,
+    max_examples=16,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],

@@ -16,9 +16,10 @@ PROBES = (
 def first_difference(ours: Any, theirs: Any) -> str | None:  # noqa: ANN401 - mlx-lm's wrappers
     """The first probe that the two encode differently; None when they agree on all.
 
-    The probes are prose, code, markup, scripts and symbols, and the special tokens of each.
+    The probes are prose, code, markup, scripts and symbols, and the special tokens of ``theirs``.
+    Tokens that only ``ours`` has do no harm: ``theirs`` never writes them.
     """
-    for probe in (*PROBES, *_specials(theirs), *_specials(ours)):
+    for probe in (*PROBES, *_specials(theirs)):
         if _ids(ours, probe) != _ids(theirs, probe):
             return probe
     return None
