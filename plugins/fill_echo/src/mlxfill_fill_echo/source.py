@@ -58,8 +58,9 @@ class EchoSource:
         ids, forked = tuple(found.ids), found.forked
         if len(ids) < _FEWEST:
             return None
-        # One earlier place is a copy, not a pattern: it may replay another role's turn.
-        if may_assert and found.closed and not forked and found.agreed >= _FEWEST:
+        # Nothing forks before a closing delimiter.  One earlier place is a copy, not a pattern: it
+        # may replay another role's turn.
+        if may_assert and found.closed and found.agreed >= _FEWEST:
             policy = Policy.ASSERT
             self._acceptance.drop()
         else:
