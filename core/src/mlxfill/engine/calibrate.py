@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 import time
@@ -50,14 +51,16 @@ def store(target: Target, curve: CostCurve) -> CostCurve:
 
 
 def _read(path: Path) -> CostCurve | None:
+    """A stored curve, unless the file is missing, broken or says what no clock measures."""
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
         points = {int(n): float(c) for n, c in data["points"].items()}
-        if data["format"] == FORMAT and points.get(1) == 1.0:
-            return CostCurve(points, rewind=float(data["rewind"]))
+        rewind = float(data["rewind"])
+        known = data["format"] == FORMAT
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass
-    return None
+        return None
+    sane = all(n > 0 and 0 < c < math.inf for n, c in points.items()) and 0 <= rewind < math.inf
+    return CostCurve(points, rewind=rewind) if known and sane and points.get(1) == 1.0 else None
 
 
 def _path(target: Target) -> Path:

@@ -79,6 +79,7 @@ class CostCurve:
         if at == len(sizes):
             first, last = sizes[0], sizes[-1]
             per_id = (self.points[last] - self.points[first]) / max(last - first, 1)
+            per_id = max(per_id, 0.0)  # noise may make it fall; a window never comes for nothing
             # One point only: nothing known, so assume that ids cost what steps cost.
             return self.points[last] + (n - last) * (per_id if len(sizes) > 1 else 1.0)
         low, high = sizes[at - 1], sizes[at]

@@ -1,0 +1,142 @@
+"""Measuring what windows cost, once a model and device, and keeping it."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mlx_lm.models.cache import KVCache
+from platformdirs import user_cache_path
+
+from mlxfill.engine import calibrate
+from mlxfill.engine.gate import CostCurve
+from mlxfill.model.target import Target
+from mlxfill.testing import Guest, engine_with, plain, shared_model, tiny_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROMPT = [7, 30, 9]
+
+
+def stored() -> list[Path]:
+    return sorted((user_cache_path("mlxfill") / "cost").glob("*"))
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_5", "gemma3_text", "mamba"])
+def test_a_measurement_has_a_cost_for_windows_of_every_size(name: str) -> None:
+    model = shared_model(name)
+    with Target(model) as target:
+        curve = calibrate.measure(target)
+        assert curve.cost(1) == 1.0
+        assert 8 in curve.points
+        assert all(math.isfinite(c) and c >= 1.0 for c in curve.points.values())
+        assert curve.rewind >= 0
+        assert all(math.isfinite(curve.cost(n)) for n in range(1, 100))
+
+
+def test_a_measurement_without_time_still_knows_one_and_eight() -> None:
+    with Target(shared_model("llama")) as target:
+        assert set(calibrate.measure(target, budget_s=0.0).points) == {1, 8}
+
+
+def test_a_model_that_cannot_go_back_keeps_speculation_off() -> None:
+    class Diary(KVCache):
+        def is_trimmable(self) -> bool:
+            return False
+
+    model, make = tiny_model("llama"), Diary
+    model.make_cache = lambda: [make() for _ in model.layers]  # type: ignore[no-untyped-call]
+    with Target(model) as target:
+        curve = calibrate.measure(target)
+    assert [curve.cost(n) for n in (1, 2, 9)] == [1.0, 2.0, 9.0]
+
+
+def test_a_curve_is_measured_once_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Target(shared_model("llama")) as target:
+        first = calibrate.curve_for(target)
+        assert len(stored()) == 1
+
+        def never(*_: object) -> CostCurve:
+            raise AssertionError("measured again")
+
+        monkeypatch.setattr(calibrate, "measure", never)
+        again = calibrate.curve_for(target)
+    for n in (1, 8, 20):
+        assert again.cost(n) == pytest.approx(first.cost(n), abs=1e-3)
+
+
+def test_another_model_has_a_curve_of_its_own() -> None:
+    for changes in ({}, {"num_hidden_layers": 2}):
+        with Target(shared_model("llama", **changes)) as target:
+            calibrate.curve_for(target)
+    assert len(stored()) == 2
+
+
+BROKEN = {
+    "empty": "",
+    "no json": "{",
+    "a list": "[1, 2]",
+    "text": '"free"',
+    "no points": '{"format": 1, "rewind": 0}',
+    "points of text": '{"format": 1, "points": {"1": "x"}, "rewind": 0}',
+    "sizes of text": '{"format": 1, "points": {"one": 1.0}, "rewind": 0}',
+    "another format": '{"format": 99, "points": {"1": 1.0, "8": 2.0}, "rewind": 0}',
+    "no first point": '{"format": 1, "points": {"8": 2.0}, "rewind": 0}',
+    "not a number": '{"format": 1, "points": {"1": 1.0, "8": NaN}, "rewind": 0}',
+    "endless": '{"format": 1, "points": {"1": 1.0, "8": Infinity}, "rewind": 0}',
+    "negative": '{"format": 1, "points": {"1": 1.0, "8": -5.0}, "rewind": 0}',
+    "a negative size": '{"format": 1, "points": {"1": 1.0, "-8": 2.0}, "rewind": 0}',
+    "a negative rewind": '{"format": 1, "points": {"1": 1.0, "8": 2.0}, "rewind": -1}',
+    "a null rewind": '{"format": 1, "points": {"1": 1.0, "8": 2.0}, "rewind": null}',
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+def test_a_broken_file_is_measured_anew(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = CostCurve({1: 1.0, 8: 2.5})
+    monkeypatch.setattr(calibrate, "measure", lambda *_: honest)
+    with Target(shared_model("llama")) as target:
+        calibrate.store(target, honest)
+        (file,) = stored()
+        file.write_text(text)
+        assert calibrate.curve_for(target) == honest
+        assert json.loads(file.read_text())["points"] == {"1": 1.0, "8": 2.5}
+
+
+def test_bytes_that_are_no_text_are_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = CostCurve({1: 1.0, 8: 2.5})
+    monkeypatch.setattr(calibrate, "measure", lambda *_: honest)
+    with Target(shared_model("llama")) as target:
+        calibrate.store(target, honest)
+        stored()[0].write_bytes(b"\xff\xfe\x00")
+        assert calibrate.curve_for(target) == honest
+
+
+def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(own_cache_folder: Path) -> None:
+    own_cache_folder.write_text("a file where a folder should be")
+    with Target(shared_model("llama")) as target:
+        assert calibrate.curve_for(target).cost(1) == 1.0
+
+
+def test_an_engine_measures_when_it_first_speculates_and_keeps_what_it_learns() -> None:
+    model = shared_model("llama")
+    truth = [*PROMPT, *plain(model, PROMPT, 30).tokens]
+    assert stored() == []
+    with engine_with(model, gate=True) as engine:
+        engine.generate(PROMPT, max_tokens=5, eos_token_ids=())
+    assert stored() == [], "plain decoding needs no curve"
+    with engine_with(model, Guest.offering(truth, 1.0), gate=True) as engine:
+        result: Any = engine.generate(PROMPT, max_tokens=30, eos_token_ids=())
+        assert result.tokens == truth[len(PROMPT) :]
+    assert len(stored()) == 1
+
+
+def test_an_engine_with_a_given_curve_stores_nothing() -> None:
+    model = shared_model("llama")
+    guest = Guest.offering(PROMPT, 0.5)
+    with engine_with(model, guest, gate=True, curve=CostCurve.free()) as engine:
+        engine.generate(PROMPT, max_tokens=5, eos_token_ids=())
+    assert stored() == []
