@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfill import Limits, Request, Sampling
 from mlxfill_fill_echo import EchoSettings, EchoSource, Memory, Sessions
+
+if TYPE_CHECKING:
+    import pytest
 
 SETTINGS = EchoSettings(k=2)
 IDS = st.lists(st.integers(0, 3), max_size=40)
