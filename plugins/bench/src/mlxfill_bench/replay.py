@@ -1,0 +1,173 @@
+"""Replays sessions turn by turn: every arm answers the recorded history, the arms in turn."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from mlxfill import CacheMismatchError, InputError, MlxfillError
+from mlxfill_bench.agreement import Deed, generated_deed, recorded_deed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mlxfill import Engine, PromptCache, Result
+    from mlxfill_bench.sessions import Session, Turn
+
+
+@frozen
+class Answer:
+    """One reply of one arm.  ``seconds``: wall time from the request to the last token."""
+
+    seconds: float
+    deed: Deed
+    tokens: tuple[int, ...]
+    forwards: int
+    injected: int
+    drafted: int
+    accepted: int
+    faults: tuple[str, ...]
+
+
+@frozen
+class Replayed:
+    """One turn: what was recorded, and the answers of each arm, one a round."""
+
+    session: str
+    turn: int
+    recorded: Deed
+    answers: Mapping[str, Sequence[Answer]]
+
+    def right(self, arm: str) -> bool:
+        """The arm did what was recorded, in every round."""
+        return all(answer.deed.same(self.recorded) for answer in self.answers[arm])
+
+
+def replay(  # noqa: PLR0913 - all that can be chosen
+    sessions: Sequence[Session],
+    arms: Mapping[str, Engine],
+    *,
+    rounds: int = 3,
+    max_tokens: int = 512,
+    cold: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
+    on_turn: Callable[[], None] = lambda: None,
+) -> list[Replayed]:
+    """Let every arm answer every turn greedily, ``rounds`` times.
+
+    The prompt of a turn is the recorded history, whatever an arm said before: arms stay comparable.
+    Plain decoding reads it once, untimed, and each arm is handed that cache, as a server that
+    keeps the caches of a session would; with ``cold`` each arm reads all of it, timed.  Requests
+    name no session: a plugin must not remember the same turn of an earlier round.
+
+    :param arms: engines by name, the first of them plain; it reads the prompts.
+    :param clock: seconds; ``on_turn`` is called when all arms have answered a turn.
+    :raises InputError, TemplateError: a turn that cannot be asked; names session and turn.
+    """
+    if rounds < 1:
+        raise InputError(f"rounds must be a whole number of at least 1, not {rounds}")
+    asking = {"max_tokens": max_tokens, "temperature": 0.0}
+    answers: dict[tuple[str, int], dict[str, list[Answer]]] = {
+        (session.id, turn.number): {name: [] for name in arms}
+        for session in sessions
+        for turn in session.turns()
+    }
+    _warm_up(sessions[:1], arms, asking)
+    for number in range(rounds):
+        for session in sessions:
+            player = _Player(session, arms, asking, clock, cold=cold)
+            for turn in session.turns():
+                for name, answer in player.answers(turn, first=number + turn.number):
+                    answers[session.id, turn.number][name].append(answer)
+                on_turn()
+    return [
+        Replayed(session.id, turn.number, recorded_deed(turn.recorded), answers[key])
+        for session in sessions
+        for turn in session.turns()
+        for key in ((session.id, turn.number),)
+    ]
+
+
+def _warm_up(
+    sessions: Sequence[Session], arms: Mapping[str, Engine], asking: Mapping[str, Any]
+) -> None:
+    """One untimed reply of each arm: the first one of an engine also loads kernels."""
+    for session in sessions:
+        player = _Player(session, arms, asking, time.perf_counter, cold=True)
+        player.answers(session.turns()[0], first=0)
+
+
+class _Player:
+    """Asks one session, in one round."""
+
+    def __init__(
+        self,
+        session: Session,
+        arms: Mapping[str, Engine],
+        asking: Mapping[str, Any],
+        clock: Callable[[], float],
+        *,
+        cold: bool,
+    ) -> None:
+        self._session, self._arms, self._clock, self._cold = session, arms, clock, cold
+        self._asking = {
+            **asking,
+            "tools": session.tools,
+            "template_options": session.template_options,
+        }
+        self._read: PromptCache | None = None
+
+    def answers(self, turn: Turn, first: int) -> list[tuple[str, Answer]]:
+        """The arms' answers; arm number ``first`` (modulo their number) begins."""
+        names = list(self._arms)
+        start = first % len(names)
+        try:
+            if not self._cold:
+                self._read = self._read_prompt(turn)
+            return [(n, self._answer(n, turn)) for n in names[start:] + names[:start]]
+        except MlxfillError as error:
+            where = f"session {self._session.id}, turn {turn.number}"
+            raise type(error)(f"{where}: {error}") from error
+
+    def _read_prompt(self, turn: Turn) -> PromptCache:
+        """The caches of the prompt but its last token, grown from those of the turn before."""
+        plain, kept = next(iter(self._arms.values())), list[Any]()
+        asking = {**self._asking, "max_tokens": 1, "on_prefill_done": kept.append}
+        try:
+            plain.generate(turn.history, cache=self._read, **asking)
+        except CacheMismatchError:  # the template shows earlier turns in another way later
+            plain.generate(turn.history, **asking)
+        cache: PromptCache = kept[0]
+        return cache
+
+    def _answer(self, name: str, turn: Turn) -> Answer:
+        engine = self._arms[name]
+        _finish_what_is_under_way()
+        started = self._clock()
+        result = engine.generate(turn.history, cache=self._read, **self._asking)
+        seconds = self._clock() - started
+        return _answer_of(result, engine, seconds)
+
+
+def _finish_what_is_under_way() -> None:
+    """A reply may end with a step still in the queue: the next arm shall not wait for it."""
+    import mlx.core as mx
+    from mlx_lm.generate import generation_stream
+
+    mx.synchronize(generation_stream)
+
+
+def _answer_of(result: Result, engine: Engine, seconds: float) -> Answer:
+    stats = result.stats
+    return Answer(
+        seconds,
+        generated_deed(result, engine.tokenizer),
+        tuple(result.tokens),
+        stats.target_forwards,
+        stats.fill.get("injected", 0),
+        stats.spec.get("drafted", 0),
+        stats.spec.get("accepted", 0),
+        tuple(f"{fault.plugin} ({fault.where}): {fault.message}" for fault in result.faults),
+    )
