@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 CLOSED = {"additionalProperties": False}
@@ -309,8 +310,6 @@ def test_nothing_is_filled_far_into_a_reply(
 def test_a_prompt_may_end_inside_the_reply(
     families: Any, hermes: Any, begun: str, expected: list[str]
 ) -> None:
-    import attrs
-
     text = hermes.prompt_text + begun
     ids = tuple(hermes.tokenizer.encode(text, add_special_tokens=False))
     request = attrs.evolve(hermes, prompt_text=text, prompt_ids=ids)
@@ -323,7 +322,30 @@ def test_a_prompt_may_end_inside_the_reply(
 
 
 def test_a_prompt_that_opens_no_reply_has_no_source(families: Any, hermes: Any) -> None:
-    import attrs
-
     request = attrs.evolve(hermes, prompt_text="Once upon a time", prompt_ids=(5, 6, 7))
     assert families.replay(request, CALL).source is None
+
+
+# --- odd templates and schemas ----------------------------------------------------------------
+
+
+def test_a_template_may_tell_the_time(families: Any, hermes: Any) -> None:
+    days = ["Monday"]
+
+    def render(messages: Any, tools: Any = None, **options: Any) -> str:
+        return f"Today is {days[-1]}.\n{hermes.render(messages, tools, **options)}"
+
+    request = attrs.evolve(hermes, render=render, template_options={"dated": True})
+    assert second_call(families, request, CALL)
+    days.append("Tuesday")
+    assert second_call(families, request, CALL)
+
+
+def test_a_schema_that_is_none_deep_inside_makes_no_call_valid(
+    families: Any, make_tool: Any
+) -> None:
+    broken = make_tool("get", "path")
+    broken["function"]["parameters"]["properties"]["path"] = {"enum": 5}
+    request = families.request(families.tokenizer("hermes"), [broken])
+    assert not second_call(families, request, CALL)
+    assert families.replay(request, f"{CALL}\n{CALL}").source.parse_fallback == 1

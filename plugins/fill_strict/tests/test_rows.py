@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
+import attrs
 import pytest
 
 from mlxfill_fill_strict import Kind, compiled_rows
@@ -351,8 +352,6 @@ def test_a_template_that_does_not_continue_the_prompt_compiles_nothing(
     def render(messages: Any, tools: Any = None, **options: Any) -> str:
         text: str = request.render(messages, tools, **options)
         return text if options.get("add_generation_prompt", True) else text.upper()
-
-    import attrs
 
     compiled = compiled_rows(attrs.evolve(request, render=render, template_options={"other": 1}))
     assert compiled.rows == ()

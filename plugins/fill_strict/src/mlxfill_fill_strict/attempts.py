@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
+
+from attrs import frozen
 
 if TYPE_CHECKING:
     from mlxfill_fill_strict.tools import Tool
 
 ODD_TEXTS: Final = (
     "alpha",
-    "Omega",
+    "Omicron",
     "7 days",
     '"so"',
     "/etc",
@@ -22,6 +25,7 @@ ODD_TEXTS: Final = (
     "日本",
     "",
 )
+"""Texts for a value or a key; the first two differ in their first and their last letter."""
 _NUMBER: Final = 7
 _SAMPLES: Final[Mapping[str, Any]] = {
     "array": [_NUMBER],
@@ -50,19 +54,45 @@ PLAIN_REPLIES: Final = (
 )
 
 
-def first_arguments(tool: Tool) -> list[dict[str, Any]]:
+class Place(Enum):
+    """Where in an argument object the odd texts go."""
+
+    KEY = auto()
+    VALUE = auto()
+
+
+@frozen
+class Attempts:
+    """Argument objects to compare: ``fixed`` ones, and one for each odd text in ``place``."""
+
+    fixed: tuple[Mapping[str, Any], ...]
+    place: Place | None = None
+    key: str = ""
+
+    @property
+    def example(self) -> Mapping[str, Any]:
+        """One of them."""
+        return self.fixed[0]
+
+    def with_text(self, text: str) -> Mapping[str, Any]:
+        """The object with a text in the place."""
+        return {self.key: text} if self.place is Place.VALUE else {text: ODD_TEXTS[0]}
+
+
+def first_arguments(tool: Tool) -> Attempts:
     """Argument objects whose renderings share exactly what every call of ``tool`` begins with."""
     if tool.takes_one:
         return with_values(tool, tool.keys[0])
-    keys = [*tool.keys, *(() if tool.closed else (k for k in ODD_TEXTS if k not in tool.keys))]
-    found: list[dict[str, Any]] = [{key: ODD_TEXTS[0]} for key in keys]
-    return found if tool.required else [*found, {}]
+    keys = dict.fromkeys([*tool.keys, *sorted(tool.required)])
+    fixed = [{key: ODD_TEXTS[0]} for key in keys]
+    empty: list[dict[str, str]] = [] if tool.required else [{}]
+    return Attempts((*fixed, *empty), None if tool.closed else Place.KEY)
 
 
-def with_values(tool: Tool, key: str) -> list[dict[str, Any]]:
+def with_values(tool: Tool, key: str) -> Attempts:
     """Argument objects with one key and values that begin in every way."""
     schema = (tool.parameters.get("properties") or {}).get(key)
     wanted = schema.get("type") if isinstance(schema, Mapping) else None
     names = wanted if isinstance(wanted, list) else [wanted]
     legal = [_SAMPLES[name] for name in names if isinstance(name, str) and name in _SAMPLES]
-    return [{key: value} for value in (*ODD_TEXTS, _NUMBER, *legal)]
+    return Attempts(tuple({key: value} for value in (_NUMBER, *legal)), Place.VALUE, key)

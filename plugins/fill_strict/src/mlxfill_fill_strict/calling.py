@@ -61,9 +61,9 @@ def ways_to_call() -> Iterator[tuple[Calling, Calling]]:
         yield calling, evolve(calling, as_text=True)
 
 
-def as_json(value: Mapping[str, Any]) -> str:
-    """A mapping as the JSON string that chat APIs hand over for arguments."""
-    return json.dumps(value, ensure_ascii=False)
+def as_json(arguments: Mapping[str, Any]) -> str:
+    """Arguments as the JSON string that chat APIs hand over."""
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 def says(text: str, call: Call, value: str) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
-from mlxfill_fill_strict.attempts import PLAIN_REPLIES
-from mlxfill_fill_strict.calling import Call, Calling, as_json, says, ways_to_call
+from mlxfill_fill_strict.attempts import PLAIN_REPLIES, Attempts
+from mlxfill_fill_strict.calling import Call, Calling, says, ways_to_call
 from mlxfill_fill_strict.probe import Conversation, Tokenization, Tools
 from mlxfill_fill_strict.reading import Markers, parsed_calls
+from mlxfill_fill_strict.slot import Slot
 from mlxfill_fill_strict.spans import Ids, common_prefix, find
 
 NAME: Final = "zqxj_tool"
@@ -27,8 +30,8 @@ class RefusedError(Exception):
 class Oracle:
     """One template's answers for the tools of one request.
 
-    Ids of a reply begin with its first word after the reasoning block.  Renders without tools
-    once ``leave_out_tools`` found that ``examples`` stay the same.
+    Ids of a reply begin with its first word after the reasoning block.  ``example``: what stands
+    before the example call in a reply, and that call.
     """
 
     def __init__(
@@ -49,9 +52,12 @@ class Oracle:
         self._raw_tools = tools
         self._callings = self._accepted()
         self._tokens = Tokenization(tokenizer, self.conversation.prompt)
-        self._tokens.shorten([self._example()])
+        self._slots: dict[object, Slot] = defaultdict(Slot)
         self._spellings: dict[int, str] = {}
-        self._answers: dict[str, Ids | None] = {}
+        self._said: dict[str, Ids] = {}
+        example = self._reply(self.calling, EXAMPLE) or ""
+        self._tokens.shorten([example])
+        self.example = self._split(self._tokens.ids(example))
 
     @property
     def calling(self) -> Calling:
@@ -68,36 +74,49 @@ class Oracle:
 
     # --- replies ----------------------------------------------------------------------
 
-    def call(self, *calls: Call, other_id: bool = False) -> Ids | None:
+    def call(self, *calls: Call) -> Ids | None:
         """A reply that makes ``calls``; None where the template refuses them."""
-        return self._ask(self.calling.message(calls, other_id=other_id))
+        return self._ids(self._reply(self.calling, *calls))
 
-    def shared(self, calls: Sequence[Call]) -> Ids:
-        """What single calls begin with, whatever their ids and the form of their arguments.
+    def replies(self, name: str, attempts: Attempts, *after: Call) -> list[Ids | None]:
+        """Replies that call a tool with each of the arguments, then ``after``.
 
-        :raises RefusedError: the template refuses all but one of them.
+        Call ids alternate, since a model may choose another; where it matters, arguments are put
+        in both forms.
         """
-        tried = [
-            self._ask(calling.message([call], other_id=bool(index % 2)))
+        return [
+            self._ids(text)
             for calling in self._callings
-            for index, call in enumerate(calls)
+            for text in self._texts(calling, name, attempts, after)
         ]
-        known = [ids for ids in tried if ids]
+
+    def shared(self, name: str, attempts: Attempts) -> Ids:
+        """What calls of a tool begin with.
+
+        :raises RefusedError: the template refuses them.
+        """
+        known = [ids for ids in self.replies(name, attempts) if ids]
         if len(known) < 2:  # noqa: PLR2004 - nothing to compare
-            raise RefusedError(f"the template refuses calls of {calls[0][0]!r}")
+            raise RefusedError(f"the template refuses calls of {name!r}")
         return common_prefix(known)
 
     def say(self, text: str) -> Ids:
         """A plain reply; empty where the template refuses it."""
-        return self._ask({"role": "assistant", **self.calling.fields, "content": text}) or ()
+        if text not in self._said:
+            message = {"role": "assistant", **self.calling.fields, "content": text}
+            self._said[text] = self._ids(self.conversation.reply(message)) or ()
+        return self._said[text]
 
-    def plain_replies(self) -> list[Ids]:
-        """Plain replies that begin in every way."""
-        return [ids for text in PLAIN_REPLIES if (ids := self.say(text))]
+    @cached_property
+    def plain(self) -> list[Ids]:
+        """Plain replies that begin in every way.
 
-    def example(self) -> tuple[Ids, Ids]:
-        """The example call: what stands before it in a reply, and the call."""
-        return self._split(self._tokens.ids(self._example()))
+        :raises RefusedError: the template refuses them.
+        """
+        found = [ids for text in PLAIN_REPLIES if (ids := self.say(text))]
+        if len(found) < 2:  # noqa: PLR2004 - nothing to compare
+            raise RefusedError("the template refuses plain replies")
+        return found
 
     # --- ids and text -----------------------------------------------------------------------
 
@@ -138,16 +157,24 @@ class Oracle:
         calls = parsed_calls(self.markers, text, self._raw_tools) or ()
         return [(call.name, call.arguments) for call in calls] == [EXAMPLE]
 
-    def _example(self) -> str:
-        return self.conversation.reply(self.calling.message([EXAMPLE])) or ""
+    def _texts(
+        self, calling: Calling, name: str, attempts: Attempts, after: Sequence[Call]
+    ) -> list[str | None]:
+        def ask(arguments: Mapping[str, Any], *, other_id: bool = False) -> str | None:
+            return self._reply(calling, (name, arguments), *after, other_id=other_id)
 
-    def _ask(self, message: Mapping[str, Any]) -> Ids | None:
-        key = as_json(message)
-        if key not in self._answers:
-            reply = self.conversation.reply(message)
-            ids = None if reply is None else self._split(self._tokens.ids(reply))[1]
-            self._answers[key] = ids
-        return self._answers[key]
+        texts = [ask(each, other_id=not i % 2) for i, each in enumerate(attempts.fixed)]
+        texts.append(ask(attempts.example))
+        if attempts.place:
+            slot = self._slots[calling.as_text, attempts.place, len(after)]
+            texts += slot.fill(lambda text: ask(attempts.with_text(text)))
+        return texts
+
+    def _reply(self, calling: Calling, *calls: Call, other_id: bool = False) -> str | None:
+        return self.conversation.reply(calling.message(calls, other_id=other_id))
+
+    def _ids(self, reply: str | None) -> Ids | None:
+        return None if reply is None else self._split(self._tokens.ids(reply))[1]
 
     def _split(self, ids: Ids) -> tuple[Ids, Ids]:
         """Up to the first word after the reasoning block, and from there on."""

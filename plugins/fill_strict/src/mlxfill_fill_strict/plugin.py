@@ -43,11 +43,8 @@ def mlxfill_proposal_sources(
     tools = request.tools or ()
     reader = CallReader(
         markers=markers,
-        conversation=Conversation(
-            request.render,
-            None if compiled.bare else tools,
-            request.template_options,
-            compiled.prompt,
+        conversation=lambda: Conversation.begin(
+            request.render, None if compiled.bare else tools, request.template_options
         ),
         calling=compiled.calling,
         tools={tool.name: tool for tool in read_tools(tools)},

@@ -139,11 +139,12 @@ def _parsed(found: object) -> ParsedCall | None:
 class CallReader:
     """Decides whether text is complete tool calls of one request.
 
-    ``markup``: pieces of the template's own text around a call.
+    ``conversation`` begins one in which calls are rendered back, now: a template may tell the
+    time.  ``markup``: pieces of the template's own text around a call.
     """
 
     markers: Markers
-    conversation: Conversation
+    conversation: Callable[[], Conversation]
     calling: Calling
     tools: Mapping[str, Tool]
     raw_tools: Sequence[Mapping[str, Any]]
@@ -189,7 +190,7 @@ class CallReader:
         message = self.calling.message(
             [(call.name, call.arguments) for call in calls], ids=[call.id for call in calls]
         )
-        rendered = self.markers.call_text(self.conversation.reply(message) or "")
+        rendered = self.markers.call_text(self.conversation().reply(message) or "")
         return rendered == text if exact else _squeezed(rendered) == _squeezed(text)
 
     def _is_valid(self, call: ParsedCall) -> bool:

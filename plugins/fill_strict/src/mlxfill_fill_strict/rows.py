@@ -49,9 +49,9 @@ class RowSet:
     """Everything compiled for one template, tools and render options.
 
     ``before``: ids that stand right before a call in a reply; ``delimiters``: ids that end a
-    value; ``opening``: text that opens a reply in the prompt.  ``calling``, ``prompt`` and
-    ``bare`` (no tools in that prompt) say how to render a call back; ``markup``: pieces of the
-    template's text around a call.  ``why``: the reason why there are no rows.
+    value; ``opening``: text that opens a reply in the prompt.  ``calling`` and ``bare`` (no tools
+    in the prompt) say how to render a call back; ``markup``: pieces of the template's text
+    around a call.  ``why``: the reason why there are no rows.
     """
 
     rows: tuple[Row, ...] = ()
@@ -59,7 +59,6 @@ class RowSet:
     delimiters: frozenset[int] = frozenset()
     opening: str = ""
     calling: Calling | None = None
-    prompt: str = ""
     bare: bool = False
     markup: frozenset[str] = frozenset()
     why: str = ""

@@ -22,8 +22,8 @@ def common_suffix(sequences: Iterable[Ids]) -> Ids:
     return common_prefix(ids[::-1] for ids in sequences)[::-1]
 
 
-def shared_length(a: Ids, b: Ids) -> int:
-    """How many ids two sequences have in common at their beginnings."""
+def shared_length(a: Sequence[object], b: Sequence[object]) -> int:
+    """How many ids, or letters, two sequences have in common at their beginnings."""
     length = 0
     for x, y in zip(a, b, strict=False):
         if x != y:
