@@ -9,10 +9,12 @@ import mlx.core as mx
 from attrs import define, field
 
 from mlxfill.engine.gate import BUCKETS, DECAY, Survival, bucket_of
+from mlxfill.model.reading import weight_bytes
 from mlxfill.sampling import Chooser, Sampling
 
 if TYPE_CHECKING:
     from mlxfill.contracts import DraftKind, DraftProvider, DraftRows
+    from mlxfill.engine.gate import CostCurve
     from mlxfill.model.target import Target
 
 CONTEXT = 8
@@ -120,6 +122,28 @@ def measured_cost(
             return _measured(target, rows, depth)
     finally:
         rows.close()
+
+
+def estimated_cost(
+    target: Target,
+    provider: DraftProvider,
+    depth: int,
+    stream: Any,  # noqa: ANN401 - an mlx stream
+    curve: CostCurve | None,
+) -> float:
+    """Cost of one draft in plain steps: measured where it decides whether to draft.
+
+    ``curve`` None: nothing is gated.  A drafter that cannot be timed costs what its weights
+    weigh against the target's.
+    """
+    share = min(max(provider.weights_bytes / max(weight_bytes(target.model), 1), 0.0), 1.0)
+    could_pay = curve is not None and curve.cost(1 + depth) < 1 + depth
+    if not could_pay or not provider.weights_bytes:
+        return share
+    try:
+        return measured_cost(target, provider, depth, stream)
+    except Exception:  # noqa: BLE001 - a plugin may raise anything; requests will tell
+        return share
 
 
 def _measured(target: Target, rows: DraftRows, depth: int) -> float:

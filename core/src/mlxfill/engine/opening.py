@@ -1,0 +1,228 @@
+"""Opening a request: from prompt and options to a run that has computed nothing yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from mlxfill.contracts import Event, Fault, Limits, Request
+from mlxfill.engine.drafter import estimated_cost
+from mlxfill.engine.drafting import Drafting
+from mlxfill.engine.forward import Forwarder
+from mlxfill.engine.gate import CostCurve, Gate, Survival
+from mlxfill.engine.prewarm import held_tokens, own_caches
+from mlxfill.engine.prompt import Prompt, check_prompt, render
+from mlxfill.engine.run import Run
+from mlxfill.engine.session import Rules, Seat, Session
+from mlxfill.engine.trace import Trace
+from mlxfill.engine.watched import WatchedForwarder
+from mlxfill.errors import InputError
+from mlxfill.plugins.faults import one_line
+from mlxfill.sampling import Chooser
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mlxfill.engine.drafter import Drafter
+    from mlxfill.engine.engine import Engine
+    from mlxfill.engine.options import Options
+
+UNBOUNDED = 1 << 60
+UNNAMED = 0
+"""Stands for tokens in an mlx-lm ``prompt_cache`` that nobody names any more."""
+
+
+class Opening:
+    """One request to one engine while it is being put together."""
+
+    def __init__(self, engine: Engine, options: Options, faults: list[Fault]) -> None:
+        """``faults`` is the request's list; what goes wrong is added to it."""
+        self.engine, self.options, self.faults = engine, options, faults
+        self._sinks = engine.tracing.begin()
+
+    def run(self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None) -> Run:
+        """The opened request.  Raises ``InputError`` for what cannot be generated."""
+        ids, unnamed = self._checked(prompt)
+        request = self._request(ids, prompt, tools)
+        forwarder = self.forwarder(request, watched=bool(self._sinks))
+        forwarder.unnamed = unnamed
+        forwarder.held += unnamed
+        return self._assembled(request, forwarder)
+
+    # --- the prompt ---------------------------------------------------------------
+
+    def _checked(self, prompt: Prompt) -> tuple[tuple[int, ...], int]:
+        """Prompt ids, and how many tokens stand before them in an mlx-lm ``prompt_cache``."""
+        options, ids, unnamed = self.options, prompt.ids, 0
+        if options.input_embeddings is not None:
+            ids = self._check_embeddings(ids, options.input_embeddings)
+        if options.prompt_cache is not None and not all(c.empty() for c in options.prompt_cache):
+            unnamed = held_tokens(options.prompt_cache)
+        limit = self.engine.context
+        check_prompt(ids, self.engine.target.vocab_size, None if limit is None else limit - unnamed)
+        at = options.snapshot_at
+        if at is not None and at >= len(ids):
+            message = f"snapshot_at must be 1 to {len(ids) - 1} for this prompt, not {at}"
+            raise InputError(message)
+        return ids, unnamed
+
+    def _check_embeddings(self, ids: tuple[int, ...], embeddings: Any) -> tuple[int, ...]:  # noqa: ANN401
+        from mlx_lm.utils import does_model_support_input_embeddings
+
+        if not does_model_support_input_embeddings(self.engine.model):
+            message = "this model takes no input_embeddings"
+            raise InputError(message)
+        if ids and len(ids) != len(embeddings):
+            message = f"input_embeddings has {len(embeddings)} rows, the prompt {len(ids)} ids"
+            raise InputError(message)
+        return ids or (UNNAMED,) * len(embeddings)
+
+    def _request(
+        self, ids: tuple[int, ...], prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None
+    ) -> Request:
+        engine, options = self.engine, self.options
+        sampling = options.sampling.seeded()
+        sampling.check_vocabulary(engine.target.vocab_size)
+        eos = options.eos_token_ids
+        request = Request(
+            prompt_ids=ids,
+            prompt_text=prompt.text,
+            messages=prompt.messages,
+            tools=tuple(tools) if tools else None,
+            sampling=sampling,
+            limits=Limits(options.max_tokens, engine.context),
+            tokenizer=engine.tokenizer,
+            render=self._render,
+            eos_ids=frozenset(engine.tokenizer.eos_token_ids if eos is None else eos),
+            delimiters=frozenset(options.delimiters),
+            session=options.session,
+            template_options=options.template_options,
+        )
+        ends = request.delimiters | engine.plugins.delimiters(request, self.faults)
+        return attrs.evolve(request, delimiters=ends)
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> str:
+        return render(self.engine.tokenizer, messages, tools, options)
+
+    # --- the parts ------------------------------------------------------------------
+
+    def forwarder(self, request: Request, *, watched: bool = False) -> Forwarder:
+        """What forwards the tokens of one request, with caches and processors of its own.
+
+        :param watched: whether it checks what the caches hold, for a trace.
+        """
+        engine, options = self.engine, self.options
+        if options.prompt_cache is not None:
+            caches, cached = options.prompt_cache, 0
+        else:
+            caches, cached = own_caches(
+                engine.target, options.cache, request.prompt_ids, options.max_kv_size
+            )
+        processors = [
+            *request.sampling.processors(),
+            *(p for _, p in engine.plugins.logits_processors(request, self.faults)),
+            *options.logits_processors,
+        ]
+        forwarder = (WatchedForwarder if watched else Forwarder)(
+            engine.target,
+            caches,
+            Chooser(request.sampling, options.sampler),
+            options,
+            processors,
+            eos=request.eos_ids,
+            stream=engine.mlx_stream,
+            make_rewinder=engine.rewinder,
+        )
+        forwarder.held = cached
+        return forwarder
+
+    def _assembled(self, request: Request, forwarder: Forwarder) -> Run:
+        engine, options = self.engine, self.options
+        seats = self._seats(request)
+        drafting = self._drafting(engine.drafter, forwarder) if engine.drafter else None
+        speculates = bool(seats) or drafting is not None
+        rules = Rules(
+            vocab_size=engine.target.vocab_size,
+            eos=request.eos_ids,
+            delimiters=request.delimiters,
+            max_span=options.max_span,
+            verify_supported=not speculates or not engine.no_rewind(),
+            verify_only=options.sources_policy == "verify",
+        )
+        budget = options.max_tokens if options.max_tokens >= 0 else UNBOUNDED
+        tokens = [UNNAMED] * forwarder.unnamed + list(request.prompt_ids)
+        session = Session(tokens, budget, rules, seats, self._report)
+        curve = engine.curve() if speculates else CostCurve()
+        method = engine.plugins.generation_method(engine.target, request, self.faults)
+        opened = {"prompt_tokens": len(request.prompt_ids), "seed": request.sampling.seed}
+        self._notify(Event("request", opened))
+        if isinstance(forwarder, WatchedForwarder):
+            Trace(session, forwarder, engine.tokenizer, self._notify, self._report)
+        return Run(
+            request,
+            options,
+            forwarder,
+            session,
+            drafting,
+            Gate(curve, enabled=engine.config.gate.enabled),
+            self.faults,
+            cached=forwarder.held - forwarder.unnamed,
+            method=method,
+            notify=self._notify,
+        )
+
+    def _seats(self, request: Request) -> list[Seat]:
+        engine = self.engine
+        trusted = set(engine.config.trust.assert_)
+        found = engine.plugins.proposal_sources(request, self.faults)
+        return [
+            Seat(
+                plugin,
+                source,
+                plugin in trusted,
+                engine.records.setdefault((plugin, type(source)), Survival()),
+            )
+            for plugin, source in found
+        ]
+
+    def _drafting(self, drafter: Drafter, forwarder: Forwarder) -> Drafting | None:
+        engine, provider = self.engine, drafter.provider
+        caps = (self.options.num_draft_tokens, engine.num_draft_tokens, provider.default_depth)
+        cap = next(c for c in caps if c is not None)
+        if not cap:
+            return None
+        if drafter.cost is None:
+            curve = engine.curve() if engine.config.gate.enabled else None
+            drafter.cost = estimated_cost(engine.target, provider, cap, engine.mlx_stream, curve)
+        try:
+            drafting = Drafting(
+                drafter,
+                provider.open(engine.target, forwarder.chooser, [None]),
+                cap=cap,
+                vocab_size=engine.target.vocab_size,
+                stream=engine.mlx_stream,
+                on_fault=self._report,
+            )
+            drafting.check_taps(engine.target.layer_count)
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            self._report(Fault(drafter.plugin, "open", one_line(error)))
+            return None
+        forwarder.tap_layers = drafting.tap_layers
+        return drafting
+
+    # --- what others hear of it -------------------------------------------------------
+
+    def _notify(self, event: Event) -> None:
+        self.engine.plugins.observe(event, self.faults)
+        for sink in self._sinks:
+            sink(event)
+
+    def _report(self, fault: Fault) -> None:
+        self.faults.append(fault)
+        self._notify(Event("fault", attrs.asdict(fault)))
