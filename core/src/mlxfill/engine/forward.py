@@ -96,14 +96,15 @@ class Forwarder:
     ) -> Iterator[tuple[int, int]]:
         """Forward ``ids[start:-1]`` in chunks, without a head; yields after each chunk.
 
-        Chunks end at ``stop_at`` as well, so that a snapshot can be taken there.
+        Chunks end at ``stop_at`` as well, so that a snapshot can be taken there.  ``embeddings``
+        begin after the unnamed tokens.
         """
-        end, at = len(ids) - 1, start
+        end, at, base = len(ids) - 1, start, self.unnamed
         while at < end:
             upto = min(at + self.options.prefill_step_size, end)
             if stop_at is not None and at < stop_at < upto:
                 upto = stop_at
-            part = None if embeddings is None else embeddings[None, at - start : upto - start]
+            part = None if embeddings is None else embeddings[None, at - base : upto - base]
             with mx.stream(self.stream), self._taping() as tape:
                 self.target.forward(row(ids[at:upto])[None], self.caches, part)
                 self._take_taps(tape)

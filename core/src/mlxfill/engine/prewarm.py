@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+from mlx_lm.models.cache import ArraysCache, CacheList
+
 from mlxfill.engine.results import PromptCache
 from mlxfill.errors import CacheMismatchError
+from mlxfill.rewind.entries import flat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +36,7 @@ def own_caches(
     _check_kind(target, caches)
     if isinstance(given, PromptCache):
         held = len(given.tokens)
+        _check_count(caches, held)
         _check_tokens(given.tokens, ids)
     else:
         held = held_tokens(caches)
@@ -52,16 +56,26 @@ def own_caches(
 
 def held_tokens(caches: Sequence[Any]) -> int:
     """Tokens in an mlx-lm prompt cache, where one of its entries counts them."""
-    for entry in caches:
-        for part in getattr(entry, "caches", (entry,)):
-            offset = getattr(part, "offset", None)
-            if isinstance(offset, int):
-                return offset
-    message = (
-        "this cache does not tell how many tokens it holds (recurrent states only): "
-        "give mlxfill.PromptCache(tokens, caches)"
-    )
-    raise CacheMismatchError(message)
+    counted = _counted(caches)
+    if counted is None:
+        message = (
+            "this cache does not tell how many tokens it holds (recurrent states only): "
+            "give mlxfill.PromptCache(tokens, caches)"
+        )
+        raise CacheMismatchError(message)
+    return counted
+
+
+def _counted(caches: Sequence[Any]) -> int | None:
+    offsets = (getattr(entry, "offset", None) for entry in flat(caches))
+    return next((offset for offset in offsets if isinstance(offset, int)), None)
+
+
+def _check_count(caches: Sequence[Any], named: int) -> None:
+    counted = _counted(caches)
+    if counted not in (None, named):
+        message = f"the cache holds {counted} tokens, not {named} as its PromptCache says"
+        raise CacheMismatchError(message)
 
 
 def _check_kind(target: Target, caches: Sequence[Any]) -> None:
@@ -69,6 +83,14 @@ def _check_kind(target: Target, caches: Sequence[Any]) -> None:
     if len(fresh) != len(caches):
         message = f"the cache has {len(caches)} entries, this model needs {len(fresh)}"
         raise CacheMismatchError(message)
+    for at, (given, own) in enumerate(zip(caches, fresh, strict=True)):
+        # Keys and values may be kept in several ways; states and lists are of one kind each.
+        if any(isinstance(given, k) != isinstance(own, k) for k in (ArraysCache, CacheList)):
+            message = (
+                f"entry {at} of the cache is a {type(given).__name__}, "
+                f"this model needs a {type(own).__name__}"
+            )
+            raise CacheMismatchError(message)
 
 
 def _check_tokens(held: Sequence[int], ids: Sequence[int]) -> None:

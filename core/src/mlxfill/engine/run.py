@@ -228,11 +228,11 @@ class Run:
                 if stopped:
                     return
             rest = text.finish()
-            ending = self.ending or Ending("cancelled")
-            reason = "stop" if text.stopped else ending.reason
+            if text.stopped or self.ending is None:
+                self.ending = Ending("stop" if text.stopped else "cancelled")
             self._parts.append(rest)
             self.finish()
-            yield Piece(rest, None, finish_reason=reason)
+            yield Piece(rest, None, finish_reason=self.ending.reason)
         finally:
             source.close()
             if stopped:

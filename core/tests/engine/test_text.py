@@ -1,0 +1,163 @@
+"""From tokens to text: stop strings fire where they would in a plain run and are never shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlx_lm.tokenizer_utils import NaiveStreamingDetokenizer, TokenizerWrapper
+
+from mlxfill.engine.text import TextStream
+from mlxfill.testing import (
+    VOCAB,
+    Guest,
+    engine_with,
+    plain,
+    plugged,
+    shared_model,
+    tiny_tokenizer,
+)
+
+PROMPT = [7, 30, 9, 30, 11, 4]
+stops = st.lists(
+    st.text("abethnig1 .\n", min_size=1, max_size=5), min_size=1, max_size=3, unique=True
+)
+
+
+def expected(tokens: list[int], stop: list[str]) -> tuple[str, int]:
+    """Text before the first stop string and how many tokens are read until one is complete."""
+    tokenizer = tiny_tokenizer()
+    for count in range(1, len(tokens) + 1):
+        text = tokenizer.decode(tokens[:count])
+        found = [at for at in (text.find(s) for s in stop) if at >= 0]
+        if found:
+            return text[: min(found)], count
+    return tokenizer.decode(tokens), len(tokens)
+
+
+def streamed(tokens: list[int], stop: list[str]) -> tuple[list[str], int, bool]:
+    """Segments, tokens read, and whether a stop string ended it."""
+    stream, shown = TextStream(tiny_tokenizer(), stop), []
+    for count, token in enumerate(tokens, 1):
+        shown.append(stream.add(token))
+        if stream.stopped:
+            return shown, count, True
+    return [*shown, stream.finish()], len(tokens), stream.stopped
+
+
+@given(tokens=st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=40), stop=stops)
+def test_text_ends_before_the_first_stop_string(tokens: list[int], stop: list[str]) -> None:
+    segments, read, stopped = streamed(tokens, stop)
+    text, count = expected(tokens, stop)
+    assert "".join(segments) == text
+    assert read == count
+    assert stopped == (tiny_tokenizer().decode(tokens[:count]) != text)
+    assert not any(s in "".join(segments) for s in stop)
+
+
+@given(
+    words=st.lists(st.sampled_from(["the", "th", "in", "ing", "e", "a", " "]), max_size=14),
+    stop=st.lists(st.sampled_from(["the", "thing", "in", "ing a", "e", "e the"]), min_size=1),
+)
+def test_stop_strings_that_begin_alike(words: list[str], stop: list[str]) -> None:
+    tokens = tiny_tokenizer().encode("".join(["x", *words]), add_special_tokens=False)
+    segments, read, _ = streamed(tokens, stop)
+    assert ("".join(segments), read) == expected(tokens, stop)
+
+
+def test_what_may_begin_a_stop_string_is_held_back_until_that_is_decided() -> None:
+    encode = tiny_tokenizer().encode
+    stream = TextStream(tiny_tokenizer(), ["abc"])
+    shown = [stream.add(t) for t in encode("xababd", add_special_tokens=False)]
+    assert shown == ["x", "", "", "ab", "", "abd"]
+    assert stream.finish() == ""
+    stream = TextStream(tiny_tokenizer(), ["abc"])
+    shown = [stream.add(t) for t in encode("xab", add_special_tokens=False)]
+    assert shown == ["x", "", ""]
+    assert stream.finish() == "ab"
+    assert not stream.stopped
+
+
+class Late(NaiveStreamingDetokenizer):
+    """Shows a token's text with the next one, as detokenizers do for unfinished characters."""
+
+    finished = False
+
+    @property
+    def text(self) -> str:  # type: ignore[override]
+        shown = self.tokens if self.finished else self.tokens[:-1]
+        return str(tiny_tokenizer().decode(shown))
+
+    def finalize(self) -> None:
+        self.finished = True
+
+
+def late_tokenizer() -> Any:
+    return TokenizerWrapper(tiny_tokenizer()._tokenizer, detokenizer_class=Late)
+
+
+def test_a_stop_string_that_shows_only_at_the_end_is_a_stop() -> None:
+    """The text that completes it comes out when the detokenizer is emptied: a seen stop wins."""
+    model = shared_model("llama")
+    whole = plain(model, PROMPT, 8)
+    stop = whole.text[-2:]
+    count = next(n for n in range(1, 9) if stop in plain(model, PROMPT, n).text)
+    with engine_with(model, tokenizer=late_tokenizer()) as engine:
+        run = engine.stream(PROMPT, max_tokens=count, eos_token_ids=(), stop=stop)
+        last = list(run)[-1]
+        result = run.result()
+    text = plain(model, PROMPT, count).text
+    assert last.finish_reason == result.finish_reason == "stop"
+    assert result.text == text[: text.index(stop)]
+
+
+# --- with an engine ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0, "seed": 6}], ids=["greedy", "drawn"])
+def test_a_stop_string_fires_inside_a_burst_where_it_would_in_a_plain_run(
+    options: dict[str, Any],
+) -> None:
+    model = shared_model("llama")
+    long = plain(model, PROMPT, 24, **options)
+    truth = [*PROMPT, *long.tokens]
+    for start in range(len(long.text) - 3):
+        for size in (1, 3):
+            stop = [long.text[start : start + size]]
+            text, count = expected(long.tokens, stop)
+            for guest in (Guest(), Guest.offering(truth, 1.0), Guest.drafting(truth, 1.0)):
+                result = plugged(model, guest, PROMPT, 24, stop=stop, **options)
+                assert result.text == text
+                assert result.tokens == long.tokens[:count]
+                assert result.finish_reason == "stop"
+
+
+def test_a_stop_string_at_the_very_start_leaves_no_text() -> None:
+    model = shared_model("llama")
+    first = plain(model, PROMPT, 1)
+    result = plain(model, PROMPT, 10, stop=first.text)
+    assert (result.text, result.tokens, result.finish_reason) == ("", first.tokens, "stop")
+
+
+def test_a_stop_wins_over_the_limit_at_the_last_token() -> None:
+    model = shared_model("llama")
+    for count in (1, 5):
+        long = plain(model, PROMPT, count)
+        result = plain(model, PROMPT, count, stop=long.text[-1])
+        assert result.finish_reason == "stop"
+    assert plain(model, PROMPT, 5, stop="zzzz").finish_reason == "length"
+
+
+def test_the_pieces_add_up_and_the_last_one_says_why_it_ended() -> None:
+    model = shared_model("llama")
+    for stop in ((), ("e",), ("zzz",)):
+        with engine_with(model, Guest.drafting([*PROMPT], 0.5)) as engine:
+            run = engine.stream(PROMPT, max_tokens=12, eos_token_ids=(), stop=stop)
+            pieces = list(run)
+            result = run.result()
+        assert "".join(piece.text for piece in pieces) == result.text
+        assert [p.token for p in pieces if p.token is not None] == result.tokens
+        assert [p.finish_reason for p in pieces[:-1]] == [None] * (len(pieces) - 1)
+        assert pieces[-1].finish_reason == result.finish_reason
