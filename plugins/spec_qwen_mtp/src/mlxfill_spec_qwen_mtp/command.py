@@ -12,7 +12,7 @@ from mlxfill import DrafterError, InputError
 
 def build() -> typer.Typer:
     """The command group."""
-    app = typer.Typer(help="Prepare multi-token-prediction heads.", no_args_is_help=True)
+    app = typer.Typer(help="Prepare multi-token-prediction heads.")
     app.callback()(_group)
     app.command("split")(split)
     return app
@@ -23,8 +23,10 @@ def _group() -> None:
 
 
 def split(
-    release: Annotated[Path, typer.Argument(help="Folder of the release that holds the head.")],
-    out: Annotated[Path, typer.Argument(help="New folder for the head.")],
+    release: Annotated[
+        Path, typer.Argument(metavar="RELEASE", help="Folder of the release that holds the head.")
+    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="New folder for the head.")],
     block_size: Annotated[
         int | None, typer.Option(help="Tokens of a round; by default what the release says.")
     ] = None,
