@@ -4,7 +4,7 @@
 
     sessions = mlxfill_bench.read_sessions("sessions.jsonl")
     with mlxfill_bench.open_arms("tiny", ["plain", "spec-ngram"], config) as arms:
-        replayed = mlxfill_bench.replay(sessions, arms, rounds=3)
+        replayed = mlxfill_bench.playback(sessions, arms, rounds=3)
     for verdict in mlxfill_bench.verdicts(replayed):
         print(verdict.arm, verdict.harm, verdict.speed.ratio)
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mlxfill_bench.arms import PLAIN, open_arms
-    from mlxfill_bench.replay import Answer, Replayed, replay
+    from mlxfill_bench.playback import Answer, Replayed, replay
     from mlxfill_bench.sessions import SHIPPED, Session, Turn, read_sessions
     from mlxfill_bench.verdict import Harm, Speed, Verdict, verdicts
 
@@ -38,7 +38,7 @@ __all__ = [
 
 _HOMES = {
     "arms": {"PLAIN", "open_arms"},
-    "replay": {"Answer", "Replayed", "replay"},
+    "playback": {"Answer", "Replayed", "replay"},
     "sessions": {"SHIPPED", "Session", "Turn", "read_sessions"},
     "verdict": {"Harm", "Speed", "Verdict", "verdicts"},
 }

@@ -82,7 +82,7 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
     """
     from rich.console import Console
 
-    from mlxfill_bench.replay import replay as play
+    from mlxfill_bench.playback import replay as play
     from mlxfill_bench.report import show
     from mlxfill_bench.verdict import verdicts as judge
 

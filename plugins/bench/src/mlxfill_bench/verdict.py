@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlxfill_bench.paired import Turns
-    from mlxfill_bench.replay import Answer, Replayed
+    from mlxfill_bench.playback import Answer, Replayed
 
 MARGIN = 0.05
 FEWEST_PAIRS = 6

@@ -1,0 +1,70 @@
+"""How arms are named and opened."""
+
+from __future__ import annotations
+
+import pytest
+
+import mlxfill
+from mlxfill_bench import PLAIN, open_arms
+from mlxfill_bench.arms import named_arms
+
+CONFIG = {"gate": {"enabled": False}}
+
+
+def test_arms_are_plugins_joined_by_plus_and_plain_comes_first() -> None:
+    assert named_arms("a,b, a + b") == [PLAIN, "a", "b", "a+b"]
+    assert named_arms("a,plain") == [PLAIN, "a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "an arm is plugins joined by"),
+        ("a,", "an arm is plugins joined by"),
+        ("a++b", "not 'a++b'"),
+        ("a+plain", "not 'a+plain'"),
+        ("a,b,a", "a is named twice"),
+        ("plain", "name plugins to hold against plain"),
+    ],
+)
+def test_wrong_arms_are_named(text: str, complaint: str) -> None:
+    with pytest.raises(mlxfill.InputError) as error:
+        named_arms(text)
+    assert complaint in str(error.value)
+    assert str(error.value).startswith(f"--arms {text}")
+
+
+def test_arms_share_a_model_and_differ_in_their_plugins() -> None:
+    config = mlxfill.load_config(CONFIG)
+    with open_arms("tiny", ["spec-ngram", "spec-ngram+fill-echo"], config) as arms:
+        names = {name: list(engine.plugins.names) for name, engine in arms.items()}
+        assert len({id(engine.model) for engine in arms.values()}) == 1
+    assert names == {
+        PLAIN: [],
+        "spec-ngram": ["spec-ngram"],
+        "spec-ngram+fill-echo": ["spec-ngram", "fill-echo"],
+    }
+
+
+def test_without_names_each_source_that_is_on_and_all_of_them() -> None:
+    on = {"enabled": ["bench", "fill-echo", "model-tiny", "spec-ngram"]}
+    with open_arms("tiny", None, mlxfill.load_config({**CONFIG, "plugins": on})) as arms:
+        assert list(arms) == [PLAIN, "fill-echo", "spec-ngram", "fill-echo+spec-ngram"]
+    on = {"enabled": ["spec-ngram", "model-tiny"]}
+    with open_arms("tiny", None, mlxfill.load_config({**CONFIG, "plugins": on})) as arms:
+        assert list(arms) == [PLAIN, "spec-ngram"]
+
+
+def test_without_names_and_without_sources_there_is_nothing_to_measure() -> None:
+    config = mlxfill.load_config({"plugins": {"enabled": ["model-tiny"]}})
+    with (
+        pytest.raises(mlxfill.InputError, match="no plugin that proposes tokens is on"),
+        open_arms("tiny", None, config),
+    ):
+        pass
+
+
+def test_a_drafter_of_the_config_is_in_no_arm() -> None:
+    config = mlxfill.load_config({**CONFIG, "draft": "none", "draft_kind": "two-model"})
+    with open_arms("tiny", ["spec-ngram"], config) as arms:
+        assert all(engine.faults == [] for engine in arms.values())
