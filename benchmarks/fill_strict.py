@@ -69,7 +69,7 @@ def replies(asks: Sequence[Ask], rounds: int) -> dict[str, Tally]:
                 results[name].append(engine.generate(ask.messages, tools=ask.tools, **QUICK))
         if judge(ask, results["plain"][0].text).well_formed:
             count(tallies[_kind(ask)], results)
-            count(tallies["all"], results)
+            count(tallies["any arguments"], results)
     return tallies
 
 
@@ -188,7 +188,7 @@ def print_replies(tallies: Mapping[str, Tally]) -> None:
     """Shares, forwards and times against plain decoding."""
     print("\n| calls with | asks | injected | same reply (assert, verify) | forwards | time |")
     print("|---|--:|--:|--:|--:|--:|")
-    for kind, tally in tallies.items():
+    for kind, tally in sorted(tallies.items(), key=lambda item: item[1].asks):
         equal = f"{tally.equal['assert']}, {tally.equal['verify']}"
         forwards = tally.forwards["assert"] / tally.forwards["plain"]
         took = tally.decode_ms["assert"] / tally.decode_ms["plain"]
