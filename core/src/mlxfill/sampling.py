@@ -46,6 +46,17 @@ def _whole(name: str, value: object, low: int) -> None:
         raise InputError(message)
 
 
+def _biases(value: object) -> None:
+    """Raise ``InputError`` unless ``value`` maps ids to numbers below infinity."""
+    if not isinstance(value, Mapping):
+        message = f"logit_bias must map token ids to numbers, not {value!r}"
+        raise InputError(message)
+    for bias in value.values():
+        if not isinstance(bias, int | float) or not bias < float("inf"):
+            message = f"logit_bias must map token ids to numbers below infinity, not to {bias!r}"
+            raise InputError(message)
+
+
 @frozen(kw_only=True)
 class Sampling:
     """How tokens are chosen from logits.  Names, defaults and order are mlx-lm's.
@@ -96,6 +107,8 @@ class Sampling:
         ):
             message = f"seed must be a whole number from 0 to 2**63 - 1, not {self.seed!r}"
             raise InputError(message)
+        if self.logit_bias is not None:
+            _biases(self.logit_bias)
 
     @property
     def greedy(self) -> bool:

@@ -66,12 +66,12 @@ class Drafting:
         self._probe_after = FIRST_PROBE
 
     def check_taps(self, layers: int) -> None:
-        """Raise ``ValueError`` unless the target has the layers that are to be tapped."""
+        """Sit the request out unless the target has the layers that are to be tapped."""
         wrong = next((i for i in self.tap_layers if i not in range(layers)), None)
         if wrong is not None:
-            raise ValueError(
-                f"wants taps of layer {wrong}; the target has layers 0 to {layers - 1}"
-            )
+            self.tap_layers = ()
+            asked = f"wants taps of layer {wrong}; the target has layers 0 to {layers - 1}"
+            self._fail("open", ValueError(asked))
 
     # --- what happened elsewhere ----------------------------------------------------
 

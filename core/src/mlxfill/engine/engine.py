@@ -10,6 +10,7 @@ from mlxfill.config import load_config
 from mlxfill.contracts import Fault
 from mlxfill.engine.calibrate import curve_for, store
 from mlxfill.engine.gate import CostCurve
+from mlxfill.engine.legal import is_whole
 from mlxfill.engine.mount import bundled, mount
 from mlxfill.engine.opening import Opening
 from mlxfill.engine.options import make_options
@@ -102,6 +103,11 @@ class Engine:
         from mlx_lm.generate import generation_stream
         from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+        if num_draft_tokens is not None and not (
+            is_whole(num_draft_tokens) and num_draft_tokens >= 0
+        ):
+            message = f"num_draft_tokens must be 0 or more, not {num_draft_tokens!r}"
+            raise InputError(message)
         self.config = load_config(config)
         self.plugins = (
             plugins
@@ -126,10 +132,6 @@ class Engine:
         self.num_draft_tokens = (
             self.config.num_draft_tokens if num_draft_tokens is None else num_draft_tokens
         )
-        if self.num_draft_tokens is not None and self.num_draft_tokens < 0:
-            self.target.close()
-            message = f"num_draft_tokens must be 0 or more, not {self.num_draft_tokens}"
-            raise InputError(message)
         try:
             self._mount(draft or self.config.draft, draft_kind or self.config.draft_kind)
         except BaseException:

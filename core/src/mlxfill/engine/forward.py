@@ -320,6 +320,16 @@ class Forwarder:
             return
         for at, entry in enumerate(self.caches):
             if hasattr(entry, "to_quantized") and entry.offset >= options.quantized_kv_start:
-                self.caches[at] = entry.to_quantized(
-                    group_size=options.kv_group_size, bits=options.kv_bits
-                )
+                self.caches[at] = self._quantized(entry)
+
+    def _quantized(self, entry: Any) -> Any:  # noqa: ANN401
+        size, bits = self.options.kv_group_size, self.options.kv_bits
+        try:
+            return entry.to_quantized(group_size=size, bits=bits)
+        except ValueError as error:
+            sizes = entry.keys.shape[-1], entry.values.shape[-1]
+            message = (
+                f"kv_group_size {size} does not divide this model's keys of {sizes[0]} and values "
+                f"of {sizes[1]} numbers: give one that does (32, 64, 128), or leave kv_bits out"
+            )
+            raise InputError(message) from error

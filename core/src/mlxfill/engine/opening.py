@@ -17,7 +17,7 @@ from mlxfill.engine.run import Run
 from mlxfill.engine.session import Rules, Seat, Session
 from mlxfill.engine.trace import Trace
 from mlxfill.engine.watched import WatchedForwarder
-from mlxfill.errors import InputError
+from mlxfill.errors import DrafterError, InputError
 from mlxfill.plugins.faults import one_line
 from mlxfill.sampling import Chooser
 
@@ -46,6 +46,7 @@ class Opening:
         ids, unnamed = self._checked(prompt)
         request = self._request(ids, prompt, tools)
         forwarder = self.forwarder(request, watched=bool(self._sinks))
+        self._check_snapshot(forwarder.held)
         forwarder.unnamed = unnamed
         forwarder.held += unnamed
         return self._assembled(request, forwarder)
@@ -66,6 +67,12 @@ class Opening:
             message = f"snapshot_at must be 1 to {len(ids) - 1} for this prompt, not {at}"
             raise InputError(message)
         return ids, unnamed
+
+    def _check_snapshot(self, cached: int) -> None:
+        at = self.options.snapshot_at
+        if at is not None and at < cached:
+            message = f"snapshot_at must be at least {cached}, what the given cache holds, not {at}"
+            raise InputError(message)
 
     def _check_embeddings(self, ids: tuple[int, ...], embeddings: Any) -> tuple[int, ...]:  # noqa: ANN401
         from mlx_lm.utils import does_model_support_input_embeddings
@@ -152,7 +159,7 @@ class Opening:
             eos=request.eos_ids,
             delimiters=request.delimiters,
             max_span=options.max_span,
-            verify_supported=not speculates or not engine.no_rewind(),
+            verify_supported=not speculates or not self._no_rewind(forwarder),
             verify_only=options.sources_policy == "verify",
         )
         budget = options.max_tokens if options.max_tokens >= 0 else UNBOUNDED
@@ -177,6 +184,11 @@ class Opening:
             notify=self._notify,
         )
 
+    def _no_rewind(self, forwarder: Forwarder) -> str:
+        """Why these caches cannot be taken back: the model's kind, or what the caller gave."""
+        unsupported = forwarder.window.unsupported
+        return f"its {unsupported} has no rewinder" if unsupported else self.engine.no_rewind()
+
     def _seats(self, request: Request) -> list[Seat]:
         engine = self.engine
         trusted = set(engine.config.trust.assert_)
@@ -197,6 +209,9 @@ class Opening:
         cap = next(c for c in caps if c is not None)
         if not cap:
             return None
+        if forwarder.window.unsupported:
+            message = f"these caches cannot be used with a drafter: {self._no_rewind(forwarder)}"
+            raise DrafterError(message)
         if drafter.cost is None:
             curve = engine.curve() if engine.config.gate.enabled else None
             drafter.cost = estimated_cost(engine.target, provider, cap, engine.mlx_stream, curve)
@@ -209,10 +224,10 @@ class Opening:
                 stream=engine.mlx_stream,
                 on_fault=self._report,
             )
-            drafting.check_taps(engine.target.layer_count)
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything
             self._report(Fault(drafter.plugin, "open", one_line(error)))
             return None
+        drafting.check_taps(engine.target.layer_count)
         forwarder.tap_layers = drafting.tap_layers
         return drafting
 

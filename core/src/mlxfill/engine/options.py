@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, fields, frozen
 
+from mlxfill.engine import legal
 from mlxfill.errors import InputError
 from mlxfill.sampling import Sampling, as_sampling
 
@@ -21,28 +22,7 @@ if TYPE_CHECKING:
     Sampler = Callable[[mx.array], mx.array]
 
 
-def _at_least(low: int) -> Any:  # noqa: ANN401 - an attrs validator
-    def check(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
-        if value is None:
-            return
-        if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            message = f"{attribute.name} must be a whole number of at least {low}, not {value!r}"
-            raise InputError(message)
-
-    return check
-
-
-def _listed(value: Sequence[Any] | None) -> tuple[Any, ...]:
-    return tuple(value or ())
-
-
-def _stops(value: str | Sequence[str] | None) -> tuple[str, ...]:
-    stops = (value,) if isinstance(value, str) else tuple(value or ())
-    for stop in stops:
-        if not isinstance(stop, str) or not stop:
-            message = f"stop must hold non-empty strings, not {stop!r}"
-            raise InputError(message)
-    return stops
+_CALL = legal.has("__call__")
 
 
 @frozen(kw_only=True)
@@ -57,43 +37,39 @@ class Options:
     ``sources_policy`` "verify": asserts of this request are verified instead.
     """
 
-    max_tokens: int = field(default=512, validator=_at_least(-1))
+    max_tokens: int = field(default=512, validator=legal.at_least(-1))
     sampling: Sampling = field(factory=Sampling, converter=as_sampling)
-    stop: tuple[str, ...] = field(default=(), converter=_stops)
+    stop: tuple[str, ...] = field(default=(), converter=legal.stops)
     logprobs: bool = False
-    top_logprobs: int = field(default=0, validator=_at_least(0))
-    prefill_step_size: int = field(default=2048, validator=_at_least(1))
-    max_kv_size: int | None = field(default=None, validator=_at_least(1))
-    kv_bits: int | None = None
-    kv_group_size: int = field(default=64, validator=_at_least(1))
-    quantized_kv_start: int = field(default=5000, validator=_at_least(0))
-    append_chunk: int = field(default=0, validator=_at_least(0))
-    max_span: int = field(default=64, validator=_at_least(2))
-    num_draft_tokens: int | None = field(default=None, validator=_at_least(0))
+    top_logprobs: int = field(default=0, validator=legal.at_least(0))
+    prefill_step_size: int = field(default=2048, validator=legal.at_least(1))
+    max_kv_size: int | None = field(default=None, validator=legal.at_least(1, optional=True))
+    kv_bits: int | None = field(default=None, validator=legal.one_of(None, 2, 3, 4, 6, 8))
+    kv_group_size: int = field(default=64, validator=legal.one_of(32, 64, 128))
+    quantized_kv_start: int = field(default=5000, validator=legal.at_least(0))
+    append_chunk: int = field(default=0, validator=legal.at_least(0))
+    max_span: int = field(default=64, validator=legal.at_least(2))
+    num_draft_tokens: int | None = field(default=None, validator=legal.at_least(0, optional=True))
     cache: PromptCache | list[Any] | None = None
     prompt_cache: list[Any] | None = None
     session: str | None = None
-    snapshot_at: int | None = field(default=None, validator=_at_least(1))
-    on_prefill_done: Callable[[PromptCache], None] | None = None
-    on_prefill_progress: Callable[[int, int], None] | None = None
-    cancel: threading.Event | None = None
-    eos_token_ids: Sequence[int] | None = None
+    snapshot_at: int | None = field(default=None, validator=legal.at_least(1, optional=True))
+    on_prefill_done: Callable[[PromptCache], None] | None = field(default=None, validator=_CALL)
+    on_prefill_progress: Callable[[int, int], None] | None = field(default=None, validator=_CALL)
+    cancel: threading.Event | None = field(default=None, validator=legal.has("is_set"))
+    eos_token_ids: Sequence[int] | None = field(default=None, validator=legal.ids)
     input_embeddings: mx.array | None = None
-    sampler: Sampler | None = None
-    logits_processors: Sequence[LogitsProcessor] = field(default=(), converter=_listed)
-    sources_policy: str = "trust"
+    sampler: Sampler | None = field(default=None, validator=_CALL)
+    logits_processors: Sequence[LogitsProcessor] = field(
+        default=(), converter=legal.listed, validator=legal.functions
+    )
+    sources_policy: str = field(default="trust", validator=legal.one_of("trust", "verify"))
     keep_cache: bool = False
-    delimiters: Sequence[int] = ()
+    delimiters: Sequence[int] = field(default=(), validator=legal.ids)
     template_options: Mapping[str, Any] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         """Check what one field alone cannot tell."""
-        if self.kv_bits not in (None, 2, 3, 4, 6, 8):
-            message = f"kv_bits must be 2, 3, 4, 6 or 8, not {self.kv_bits!r}"
-            raise InputError(message)
-        if self.sources_policy not in ("trust", "verify"):
-            message = f"sources_policy must be 'trust' or 'verify', not {self.sources_policy!r}"
-            raise InputError(message)
         if self.cache is not None and self.prompt_cache is not None:
             message = "give either cache (stays yours) or prompt_cache (updated in place), not both"
             raise InputError(message)

@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
+from mlxfill.engine.legal import is_whole
 from mlxfill.errors import InputError, TemplateError
 
 
@@ -44,9 +45,9 @@ def make_prompt(
         text = render(tokenizer, items, tools, options)
         ids = tokenizer.encode(text, add_special_tokens=False)
         return Prompt(tuple(ids), text, tuple(items))
-    wrong = next((i for i in items if not isinstance(i, int) or isinstance(i, bool)), None)
-    if wrong is not None:
-        message = f"a prompt list holds token ids or messages, not {wrong!r}"
+    wrong = [i for i in items if not is_whole(i)]
+    if wrong:
+        message = f"a prompt list holds token ids or messages, not {wrong[0]!r}"
         raise InputError(message)
     return Prompt(tuple(items), "")
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from mlxfill.testing.caches import contents, differences
 from mlxfill.testing.drafters import ScriptedDrafter, ScriptedRows
+from mlxfill.testing.folders import tiny_folder
 from mlxfill.testing.guest import Guest, engine_with, plain, plugged, reference_tokens
 from mlxfill.testing.models import (
     ARCHITECTURES,
@@ -54,6 +55,7 @@ __all__ = [
     "plugged",
     "reference_tokens",
     "shared_model",
+    "tiny_folder",
     "tiny_model",
     "tiny_tokenizer",
 ]

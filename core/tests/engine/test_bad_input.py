@@ -1,0 +1,288 @@
+"""A user's mistake gets one line that names the value and what would be legal."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import attrs
+import mlx.core as mx
+import pytest
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+import mlxfill
+from mlxfill import DrafterError, DraftKind, InputError, PluginError, TemplateError
+from mlxfill.testing import (
+    VOCAB,
+    Guest,
+    Script,
+    ScriptedDrafter,
+    engine_with,
+    plain,
+    plugged,
+    shared_model,
+    tiny_tokenizer,
+)
+
+PROMPT = [7, 30, 9]
+CHAT = [{"role": "user", "content": "hi"}]
+
+
+def refused(options: dict[str, Any], *named: str, prompt: Any = PROMPT) -> None:
+    """A ``ValueError`` of one line that holds every word of ``named``."""
+    with (
+        engine_with(shared_model("llama"), context=12) as engine,
+        pytest.raises(ValueError, match=r".") as caught,
+    ):
+        engine.generate(prompt, **options)
+    message = str(caught.value)
+    assert isinstance(caught.value, InputError)
+    assert "\n" not in message
+    assert [word for word in named if word not in message] == []
+
+
+# --- prompts ---------------------------------------------------------------------------------
+
+
+def test_an_empty_prompt() -> None:
+    nothing: list[Any] = [[], "", (), mx.array([], mx.int32)]
+    for prompt in nothing:
+        refused({}, "the prompt is empty", "at least one token", prompt=prompt)
+
+
+def test_a_prompt_beyond_the_context() -> None:
+    refused({}, "13 tokens", "context is 12", prompt=[5] * 13)
+    with engine_with(shared_model("llama"), context=12) as engine:
+        assert engine.generate([5] * 12, max_tokens=1).tokens
+
+
+@pytest.mark.parametrize("wrong", [VOCAB, -1, 1 << 40])
+def test_a_prompt_with_ids_beyond_the_vocabulary(wrong: int) -> None:
+    refused({}, str(wrong), f"0 to {VOCAB - 1}", prompt=[1, wrong])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "named"),
+    [
+        ([1, "two"], "'two'"),
+        ([1.5], "1.5"),
+        ([True], "True"),
+        ([None], "None"),
+        ([[1, 2]], "[1, 2]"),
+        ([{"role": "user", "content": "hi"}, 3], "role"),
+        (7, "int"),
+        (None, "NoneType"),
+        ({1, 2}, "set"),
+    ],
+)
+def test_a_prompt_that_is_none(prompt: Any, named: str) -> None:
+    refused({}, named, prompt=prompt)
+
+
+# --- options ---------------------------------------------------------------------------------
+
+WRONG: list[tuple[str, Any, str]] = [
+    ("max_tokens", -2, "at least -1"),
+    ("max_tokens", 1.5, "whole number"),
+    ("max_tokens", "10", "whole number"),
+    ("max_tokens", True, "whole number"),
+    ("max_tokens", None, "whole number"),
+    ("prefill_step_size", None, "whole number"),
+    ("temperature", -0.1, "0 to 1e+06"),
+    ("temperature", math.nan, "0 to 1e+06"),
+    ("temperature", math.inf, "0 to 1e+06"),
+    ("temperature", "warm", "0 to 1e+06"),
+    ("temperature", None, "0 to 1e+06"),
+    ("top_p", 1.1, "0 to 1"),
+    ("top_p", -0.1, "0 to 1"),
+    ("min_p", 2, "0 to 1"),
+    ("top_k", -1, "at least 0"),
+    ("top_k", 2.5, "whole number"),
+    ("top_k", VOCAB, f"below the vocabulary size {VOCAB}"),
+    ("min_tokens_to_keep", 0, "at least 1"),
+    ("xtc_probability", 1.5, "0 to 1"),
+    ("xtc_threshold", 0.6, "0 to 0.5"),
+    ("seed", -1, "0 to 2**63 - 1"),
+    ("seed", 1 << 63, "0 to 2**63 - 1"),
+    ("seed", 1.0, "whole number"),
+    ("repetition_penalty", -1, "at least 0"),
+    ("repetition_penalty", "strong", "at least 0"),
+    ("repetition_context_size", 0, "at least 1"),
+    ("presence_penalty", math.nan, "-1e+06 to 1e+06"),
+    ("frequency_penalty", "x", "-1e+06 to 1e+06"),
+    ("logit_bias", {VOCAB: 1.0}, f"0 to {VOCAB - 1}"),
+    ("logit_bias", {"a": 1.0}, "'a'"),
+    ("logit_bias", {3: "much"}, "much"),
+    ("logit_bias", {3: math.nan}, "nan"),
+    ("logit_bias", [1, 2], "[1, 2]"),
+    ("kv_bits", 5, "2, 3, 4, 6 or 8"),
+    ("kv_bits", True, "2, 3, 4, 6 or 8"),
+    ("kv_group_size", 48, "32, 64 or 128"),
+    ("quantized_kv_start", -1, "at least 0"),
+    ("max_kv_size", 0, "at least 1"),
+    ("prefill_step_size", 0, "at least 1"),
+    ("append_chunk", -1, "at least 0"),
+    ("max_span", 1, "at least 2"),
+    ("num_draft_tokens", -1, "at least 0"),
+    ("top_logprobs", -1, "at least 0"),
+    ("snapshot_at", 0, "at least 1"),
+    ("snapshot_at", 3, "1 to 2"),
+    ("stop", [""], "non-empty"),
+    ("stop", [3], "strings"),
+    ("stop", 3, "strings"),
+    ("sources_policy", "maybe", "'trust' or 'verify'"),
+    ("eos_token_ids", ["x"], "'x'"),
+    ("eos_token_ids", 3, "3"),
+    ("delimiters", ["x"], "'x'"),
+    ("sampling", 3, "Sampling or a mapping"),
+    ("sampling", {"heat": 1}, "heat"),
+    ("temprature", 0.5, "did you mean 'temperature'"),
+    ("cancel", 3, "3"),
+    ("sampler", 3, "3"),
+    ("logits_processors", [3], "3"),
+    ("on_prefill_done", 3, "3"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "legal"), WRONG, ids=[f"{name}-{value!r}" for name, value, _ in WRONG]
+)
+def test_an_option_that_is_not_legal(name: str, value: Any, legal: str) -> None:
+    refused({name: value}, name, legal)
+
+
+def test_sampling_given_twice() -> None:
+    refused({"sampling": {"seed": 1}, "temperature": 0.5}, "temperature", "not both")
+
+
+def test_groups_that_do_not_fit_the_heads() -> None:
+    """Keys of 16 numbers cannot be quantized in groups of 64."""
+    refused({"kv_bits": 8, "kv_group_size": 64, "quantized_kv_start": 0}, "kv_group_size", "64")
+
+
+def test_a_ring_cannot_be_quantized() -> None:
+    with pytest.raises(InputError, match="kv_bits cannot be used with a rotating cache"):
+        plain(shared_model("gemma3_text"), PROMPT, 2, kv_bits=8)
+    with pytest.raises(InputError, match="kv_bits cannot be used with a rotating cache"):
+        plain(shared_model("qwen2"), PROMPT, 2, kv_bits=8, max_kv_size=8)
+
+
+def test_a_wrong_option_computes_nothing() -> None:
+    """The error comes from ``stream`` itself, not from the first piece."""
+    with engine_with(shared_model("llama")) as engine, pytest.raises(InputError):
+        engine.stream(PROMPT, temperature=-1)
+
+
+# --- chat templates --------------------------------------------------------------------------
+
+
+def templated(template: str | None) -> Any:
+    raw = copy.deepcopy(tiny_tokenizer()._tokenizer)
+    raw.chat_template = template
+    return TokenizerWrapper(raw)
+
+
+BROKEN = {
+    "syntax": "{% for %}",
+    "raises": "{{ raise_exception('no system role') }}",
+    "undefined": "{{ messages[7].content.x.y }}",
+    "divides": "{{ 1 // 0 }}",
+    "endless": "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}",
+}
+HOSTILE = {
+    "classes": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "globals": "{{ cycler.__init__.__globals__.os.system('true') }}",
+    "writes": "{{ messages.append(messages[0]) }}",
+    "imports": "{% import 'os' as os %}{{ os.getcwd() }}",
+    "includes": "{% include '/etc/passwd' %}",
+}
+
+
+@pytest.mark.parametrize("template", [*BROKEN.values(), *HOSTILE.values()], ids=[*BROKEN, *HOSTILE])
+def test_a_template_that_is_broken_or_hostile(template: str) -> None:
+    model = shared_model("llama")
+    messages = [dict(message) for message in CHAT]
+    with (
+        engine_with(model, tokenizer=templated(template)) as engine,
+        pytest.raises(TemplateError, match="chat template refused the messages") as caught,
+    ):
+        engine.generate(messages)
+    assert "\n" not in str(caught.value)
+    assert messages == CHAT
+
+
+def test_a_model_without_a_template() -> None:
+    with (
+        engine_with(shared_model("llama"), tokenizer=templated(None)) as engine,
+        pytest.raises(TemplateError, match=r"no chat template.*plain prompt"),
+    ):
+        engine.generate(CHAT)
+
+
+@pytest.mark.parametrize(
+    "tools", [[{}], [{"type": "function"}], [{"function": {"name": 3}}], {}], ids=repr
+)
+def test_malformed_tools_do_not_stop_a_template_that_ignores_them(tools: Any) -> None:
+    model = shared_model("llama")
+    expected = plain(model, CHAT, 5).tokens
+    assert plain(model, CHAT, 5, tools=tools).tokens == expected
+
+
+@pytest.mark.parametrize("tools", [[3], ["x"], [None]], ids=repr)
+def test_tools_that_are_no_mappings_are_refused(tools: Any) -> None:
+    with pytest.raises(TemplateError, match="Tools should"):
+        plain(shared_model("llama"), CHAT, 5, tools=tools)
+
+
+# --- drafters --------------------------------------------------------------------------------
+
+
+class Misfit(ScriptedDrafter):
+    """A head for another model: it says so when it is loaded."""
+
+    def kind(self, origin: str = "draft") -> DraftKind:
+        def load(*_: Any) -> Any:
+            raise DrafterError("the head has hidden size 32, the target 64")
+
+        return attrs.evolve(super().kind(origin), load=load)
+
+
+def test_a_drafter_that_does_not_fit_is_refused_and_the_model_given_back() -> None:
+    model = shared_model("llama")
+    before = [type(module) for _, module in model.named_modules()]
+    guest = Guest(drafter=Misfit(script=Script(PROMPT, 1.0)))
+    with pytest.raises(DrafterError, match="hidden size 32, the target 64"):
+        engine_with(model, guest)
+    assert [type(module) for _, module in model.named_modules()] == before
+
+
+def test_a_kind_of_drafter_that_no_plugin_has() -> None:
+    with pytest.raises(PluginError, match=r"'mtp'.*pip install mlxfill-spec-mtp"):
+        engine_with(shared_model("llama"), draft_kind="mtp")
+
+
+def test_a_drafter_where_none_can_read_it(tmp_path: Any) -> None:
+    with pytest.raises(PluginError, match="no plugin that is on can draft with"):
+        engine_with(shared_model("llama"), draft=tmp_path)
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "4", True])
+def test_a_number_of_drafts_that_is_none(wrong: Any) -> None:
+    with pytest.raises(InputError, match="num_draft_tokens must be 0 or more"):
+        engine_with(shared_model("llama"), Guest.drafting(PROMPT, 1.0), num_draft_tokens=wrong)
+
+
+def test_a_plugin_that_raises_does_not_reach_the_caller() -> None:
+    def broken(_: Any) -> Any:
+        raise RuntimeError("inside a plugin")
+
+    result = plugged(shared_model("llama"), Guest(sources=[broken]), PROMPT, 4)
+    assert [fault.message for fault in result.faults] == ["RuntimeError: inside a plugin"]
+    assert len(result.tokens) == 4
+
+
+def test_errors_are_what_python_programmers_expect() -> None:
+    assert issubclass(mlxfill.InputError, ValueError)
+    assert issubclass(mlxfill.ModelNotFoundError, FileNotFoundError)
+    assert issubclass(mlxfill.BackendMissingError, ImportError)

@@ -1,0 +1,188 @@
+"""Loading a model folder, with and without an adapter; what is wrong with one is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+import mlx_lm
+import pytest
+from mlx.utils import tree_flatten
+from mlx_lm.tuner.utils import linear_to_lora_layers
+
+import mlxfill
+from mlxfill.testing import plain, reference_tokens, shared_model, tiny_folder, tiny_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PROMPT = [7, 30, 9, 30, 11, 4]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tiny_folder(tmp_path / "model")
+
+
+def loaded(folder: Path, **options: Any) -> mlxfill.Engine:
+    return mlxfill.load(folder, plugins=[], config={}, **options)
+
+
+def test_a_folder_is_loaded_as_it_was_saved(folder: Path) -> None:
+    with loaded(folder) as engine:
+        result = engine.generate(PROMPT, max_tokens=12, eos_token_ids=())
+        assert engine.context == 4096
+        assert engine.tokenizer.eos_token_ids == {0}
+    assert result.tokens == plain(shared_model("llama"), PROMPT, 12).tokens
+
+
+def test_a_string_is_taken_as_it_is_and_messages_through_the_template(folder: Path) -> None:
+    with loaded(folder) as engine:
+        ids = engine.tokenizer.encode("the end", add_special_tokens=False)
+        text = engine.generate("the end", max_tokens=6)
+        assert text.tokens == engine.generate(ids, max_tokens=6).tokens
+        chat = [{"role": "user", "content": "the end"}]
+        whole = engine.tokenizer.encode("<user>the end<end><reply>", add_special_tokens=False)
+        reply = engine.generate(chat, max_tokens=6)
+        assert reply.tokens == engine.generate(whole, max_tokens=6).tokens
+        assert reply.tokens == engine.generate(chat[0], max_tokens=6).tokens
+        assert text.tokens == engine.generate(mx.array(ids), max_tokens=6).tokens
+
+
+# --- adapters --------------------------------------------------------------------------------
+
+LORA: dict[str, Any] = {
+    "fine_tune_type": "lora",
+    "num_layers": 2,
+    "lora_parameters": {"rank": 4, "scale": 8.0, "dropout": 0.0},
+}
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Path:
+    """A LoRA adapter as mlx-lm's trainer leaves it, with weights that matter."""
+    model = tiny_model("llama")
+    model.freeze()
+    linear_to_lora_layers(model, LORA["num_layers"], LORA["lora_parameters"])
+    mx.random.seed(8)
+    trained: Any = tree_flatten(model.trainable_parameters())
+    weights = {name: mx.random.normal(w.shape) for name, w in trained}
+    out = tmp_path / "adapter"
+    out.mkdir()
+    mx.save_safetensors(str(out / "adapters.safetensors"), weights)
+    (out / "adapter_config.json").write_text(json.dumps(LORA))
+    return out
+
+
+def test_an_adapter_is_what_mlx_lm_makes_of_it(folder: Path, adapter: Path) -> None:
+    theirs, *_ = mlx_lm.load(str(folder), adapter_path=str(adapter))
+    expected = reference_tokens(theirs, PROMPT, 16)
+    assert expected != plain(shared_model("llama"), PROMPT, 16).tokens
+    with loaded(folder, adapter_path=str(adapter)) as engine:
+        assert engine.target.split
+        assert engine.generate(PROMPT, max_tokens=16, eos_token_ids=()).tokens == expected
+
+
+def test_an_adapter_that_is_not_there_is_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(mlxfill.ModelNotFoundError, match="nowhere: no adapter_config"):
+        loaded(folder, adapter_path=str(tmp_path / "nowhere"))
+
+
+# --- what is wrong with a folder -------------------------------------------------------------
+
+
+def no_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def no_json(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def no_type(folder: Path) -> None:
+    (folder / "config.json").write_text("{}")
+
+
+def unknown_type(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": "abacus"}')
+
+
+def no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def cut_weights(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+
+
+def no_shard(folder: Path) -> None:
+    index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def other_shape(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "hidden_size": 32}))
+
+
+def no_tokenizer(folder: Path) -> None:
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (no_config, "no config.json"),
+        (no_json, "config.json cannot be read as JSON"),
+        (no_type, "config.json names no model_type"),
+        (unknown_type, "abacus"),
+        (no_weights, r"no model\*.safetensors"),
+        (cut_weights, "model.safetensors is no whole safetensors file"),
+        (no_shard, "lacks the shard model-00002-of-00002.safetensors"),
+        (other_shape, "weight"),
+        (no_tokenizer, "model"),
+    ],
+)
+def test_a_damaged_folder_is_named_in_one_line(
+    folder: Path, damage: Callable[[Path], None], named: str
+) -> None:
+    damage(folder)
+    with pytest.raises(mlxfill.ModelError, match=named) as caught:
+        loaded(folder)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(folder) in message
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("no/such/folder", "no model folder"),
+        ("./nowhere", "no model folder"),
+        ("tiny", "pip install mlxfill-model-tiny"),
+    ],
+)
+def test_a_model_that_is_nowhere_is_named(
+    name: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    from mlxfill.model.loading import find_model
+
+    with pytest.raises(mlxfill.ModelNotFoundError, match=named):
+        find_model(name, lambda _: None)
+
+
+def test_a_file_is_no_model(folder: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="is a file; a model is a folder"):
+        loaded(folder / "config.json")
+
+
+def test_a_folder_may_be_moved(folder: Path, tmp_path: Path) -> None:
+    shutil.move(folder, tmp_path / "elsewhere")
+    with loaded(tmp_path / "elsewhere") as engine:
+        assert engine.target.path == tmp_path / "elsewhere"
