@@ -59,8 +59,8 @@ def test_at_the_bound_so_few_hits_have_a_chance_of_five_percent(
 def test_a_session_is_its_total_and_one_disturbed_round_does_not_count() -> None:
     long, short = [(8.0, 4.0)] * 3, [(1.0, 1.0)] * 3
     assert session_ratio([long, short]) == pytest.approx(9 / 5)
-    disturbed = [(8.0, 4.0), (8.0, 400.0), (8.0, 4.0)]
-    assert session_ratio([disturbed, short]) == pytest.approx(9 / 5)
+    disturbed = [(8.0, 4.0), (8.0, 400.0), (8.0, 4.0)], [(70.0, 1.0), (1.0, 1.0), (1.0, 1.0)]
+    assert session_ratio(disturbed) == pytest.approx(9 / 5)
 
 
 def test_overall_is_the_median_of_the_sessions() -> None:

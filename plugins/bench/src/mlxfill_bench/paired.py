@@ -12,7 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 Pair: TypeAlias = tuple[float, float]
 """Seconds of plain decoding and of the arm, in one round."""
@@ -71,11 +71,10 @@ def _at_most(hits: int, of: int, share: float) -> float:
 def session_ratio(turns: Turns) -> float:
     """How many times faster the arm was: total plain time by total time of the arm.
 
-    Taken in each round, since machines drift; the median of the rounds.
+    A turn takes the median of its rounds: other programs disturb single replies.
     """
-    rounds: Iterable[Sequence[Pair]] = zip(*turns, strict=True)
-    ratios = [sum(p for p, _ in pairs) / sum(a for _, a in pairs) for pairs in rounds]
-    return median(ratios)
+    plain, arm = (sum(median(pair[side] for pair in rounds) for rounds in turns) for side in (0, 1))
+    return plain / arm
 
 
 def overall_ratio(sessions: Sequence[Turns]) -> float:
