@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mlxfill import Config
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer()
 FAILING = {"worse", "faulty"}
 
 
@@ -37,7 +37,7 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
     sessions: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[SESSIONS]",
+            metavar="SESSIONS",
             show_default=False,
             help="Recorded sessions, a JSON object a line; nothing: synthetic ones for the model "
             "tiny.",
