@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mlxfill.engine.run import Run
 
 MLX_LM_DEFAULTS = {
+    "logprobs": True,
     "sampling": Sampling(),
     "max_kv_size": None,
     "prefill_step_size": 2048,

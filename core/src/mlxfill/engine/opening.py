@@ -11,7 +11,7 @@ from mlxfill.engine.drafter import estimated_cost
 from mlxfill.engine.drafting import Drafting
 from mlxfill.engine.forward import Forwarder
 from mlxfill.engine.gate import CostCurve, Gate, Survival
-from mlxfill.engine.prewarm import held_tokens, own_caches
+from mlxfill.engine.prewarm import counted_tokens, own_caches
 from mlxfill.engine.prompt import Prompt, check_prompt, render
 from mlxfill.engine.run import Run
 from mlxfill.engine.session import Rules, Seat, Session
@@ -59,7 +59,8 @@ class Opening:
         if options.input_embeddings is not None:
             ids = self._check_embeddings(ids, options.input_embeddings)
         if options.prompt_cache is not None and not all(c.empty() for c in options.prompt_cache):
-            unnamed = held_tokens(options.prompt_cache)
+            # Recurrent states do not count their tokens; they need no positions either.
+            unnamed = counted_tokens(options.prompt_cache) or 0
         limit = self.engine.context
         check_prompt(ids, self.engine.target.vocab_size, None if limit is None else limit - unnamed)
         at = options.snapshot_at
@@ -177,7 +178,7 @@ class Opening:
             forwarder,
             session,
             drafting,
-            Gate(curve, enabled=engine.config.gate.enabled),
+            Gate(curve, enabled=engine.config.gate.enabled, purse=engine.purse),
             self.faults,
             cached=forwarder.held - forwarder.unnamed,
             method=method,

@@ -39,7 +39,7 @@ def own_caches(
         _check_count(caches, held)
         _check_tokens(given.tokens, ids)
     else:
-        held = held_tokens(caches)
+        held = _held_tokens(caches)
     if held > len(ids):
         message = f"the cache holds {held} tokens, the prompt has {len(ids)}: it must be a prefix"
         raise CacheMismatchError(message)
@@ -54,9 +54,8 @@ def own_caches(
     return target.new_cache(max_kv_size), 0
 
 
-def held_tokens(caches: Sequence[Any]) -> int:
-    """Tokens in an mlx-lm prompt cache, where one of its entries counts them."""
-    counted = _counted(caches)
+def _held_tokens(caches: Sequence[Any]) -> int:
+    counted = counted_tokens(caches)
     if counted is None:
         message = (
             "this cache does not tell how many tokens it holds (recurrent states only): "
@@ -66,13 +65,14 @@ def held_tokens(caches: Sequence[Any]) -> int:
     return counted
 
 
-def _counted(caches: Sequence[Any]) -> int | None:
+def counted_tokens(caches: Sequence[Any]) -> int | None:
+    """Tokens in an mlx-lm prompt cache, None where none of its entries counts them."""
     offsets = (getattr(entry, "offset", None) for entry in flat(caches))
     return next((offset for offset in offsets if isinstance(offset, int)), None)
 
 
 def _check_count(caches: Sequence[Any], named: int) -> None:
-    counted = _counted(caches)
+    counted = counted_tokens(caches)
     if counted not in (None, named):
         message = f"the cache holds {counted} tokens, not {named} as its PromptCache says"
         raise CacheMismatchError(message)
