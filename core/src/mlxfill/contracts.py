@@ -93,7 +93,8 @@ class ProposalSource(Protocol):
 
     One object a request.  The optional method ``near() -> bool`` says that an offer
     is likely after the next token; the loop then reads that token before it
-    dispatches another step.
+    dispatches another step.  The optional mapping ``counts`` holds the source's own counters,
+    names to ints: they are added to ``stats.fill`` of the result.
     """
 
     name: str

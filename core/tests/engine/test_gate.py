@@ -154,7 +154,7 @@ def test_where_ids_cost_steps_the_gate_stays_closed() -> None:
     for rate in (0.1, 0.5, 0.9, 0.99):
         for _ in range(100):
             assert gate.plan(survival(rate), 0, 16).depth == 0
-            gate.stepped()
+            gate.purse.stepped()
 
 
 def test_where_windows_are_free_depth_grows_with_acceptance() -> None:

@@ -192,7 +192,7 @@ def test_a_malformed_call_ends_all_offers_and_is_counted(
 ) -> None:
     assert not second_call_is_filled(families, hermes, first)
     replay = families.replay(hermes, f"{first}\n{CALL}\n{CALL}")
-    assert replay.source.parse_fallback == 1
+    assert replay.source.counts["parse_fallback"] == 1
     assert len(replay.spans) == len(families.replay(hermes, first).spans)
 
 
@@ -348,4 +348,4 @@ def test_a_schema_that_is_none_deep_inside_makes_no_call_valid(
     broken["function"]["parameters"]["properties"]["path"] = {"enum": 5}
     request = families.request(families.tokenizer("hermes"), [broken])
     assert not second_call(families, request, CALL)
-    assert families.replay(request, f"{CALL}\n{CALL}").source.parse_fallback == 1
+    assert families.replay(request, f"{CALL}\n{CALL}").source.counts["parse_fallback"] == 1

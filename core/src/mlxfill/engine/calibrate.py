@@ -10,6 +10,7 @@ import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -118,7 +119,7 @@ def measure(target: Target, budget_s: float = BUDGET_S) -> CostCurve:
             forward, rewind = min(forward, again[0]), min(rewind, again[1])
         times[n] = forward
         rewinds.append(rewind / forward)
-    return CostCurve(points_from(times), rewind=max(rewinds))
+    return CostCurve(points_from(times), rewind=median(rewinds))
 
 
 def _step_seconds(target: Target, cache: list[Any], steps: int) -> float:

@@ -9,7 +9,7 @@ import attrs
 from mlxfill.config import load_config
 from mlxfill.contracts import Fault
 from mlxfill.engine.calibrate import curve_for, store
-from mlxfill.engine.gate import CostCurve
+from mlxfill.engine.gate import CostCurve, Purse
 from mlxfill.engine.legal import is_whole
 from mlxfill.engine.mount import bundled, mount
 from mlxfill.engine.opening import Opening
@@ -128,6 +128,7 @@ class Engine:
         self._no_rewind: str | None = None
         # What earlier requests showed about each kind of source.
         self.records: dict[tuple[str, type], Survival] = {}
+        self.purse = Purse()
         self.drafter: Drafter | None = None
         self.num_draft_tokens = (
             self.config.num_draft_tokens if num_draft_tokens is None else num_draft_tokens

@@ -26,10 +26,11 @@ EXPLORE_EVERY = 32
 when n ids cost n steps, so a closed gate tries one now and then: costs may have been
 measured on a busy machine."""
 SURE = 0.85
-STAKE = 0.5
-"""Steps that a request may lose on windows before it has won any."""
-INTEREST, MOST_INTEREST = 0.01, 4.0
-"""Steps that each plain step adds to what may be lost, and where that ends."""
+STAKE = 1.0
+"""Steps that a request may lose on windows before any was won."""
+INTEREST, MOST_SAVED = 0.01, 4.0
+"""Steps that each plain step adds to the purse, and the most that interest and earlier requests
+leave in it."""
 
 
 @define
@@ -156,20 +157,37 @@ class Plan:
 NOTHING = Plan(0, 0.0)
 
 
-class Gate:
-    """Chooses the depth of a round from the cost curve and a producer's statistics.
+@define
+class Purse:
+    """Steps that may be lost on windows: a stake, interest on plain steps, and what was won.
 
-    One object a request.  Estimates may be wrong, so the gate also keeps a purse: it never
-    bets more than the small stake it started with, a hundredth of the plain steps taken, and
-    what its windows have won so far.  A request can thus not become slower by more
-    than that, whatever a source offers.
+    Estimates may be wrong.  The gate never bets more than is in the purse, so a request cannot
+    become slower by more than that, whatever a source offers.
     """
 
-    def __init__(self, curve: CostCurve, *, enabled: bool = True) -> None:
-        """``enabled`` False: always as deep as offered."""
+    steps: float = STAKE
+
+    def renew(self) -> None:
+        """A request begins: at least the stake, at most what may be saved."""
+        self.steps = min(max(self.steps, STAKE), MOST_SAVED)
+
+    def stepped(self) -> None:
+        """A plain step went by."""
+        if self.steps < MOST_SAVED:
+            self.steps += INTEREST
+
+
+class Gate:
+    """Chooses the depth of a round from the cost curve and a producer's statistics."""
+
+    def __init__(
+        self, curve: CostCurve, *, enabled: bool = True, purse: Purse | None = None
+    ) -> None:
+        """``enabled`` False: always as deep as offered.  ``purse``: the engine's, renewed here."""
         self.curve = curve
         self.enabled = enabled
-        self.purse = STAKE
+        self.purse = purse or Purse()
+        self.purse.renew()
         self._closed_on_sure = 0
 
     def plan(  # noqa: PLR0913 - what is known of the producer, and of the window
@@ -196,7 +214,7 @@ class Gate:
             if alive < UNLIKELY:
                 break
             expected += alive
-            if self._loss(known, d, draft_cost) > self.purse + credit:
+            if self._loss(known, d, draft_cost) > self.purse.steps + credit:
                 continue
             cost = curve.cost(known + d) * (1.0 + curve.rewind * (1.0 - alive)) + d * draft_cost
             cost -= curve.cost(known) - 1.0  # the known ids are paid for in any case
@@ -210,7 +228,7 @@ class Gate:
         """A try of a closed gate when it is due; due until ``observed``."""
         if limit < EXPLORE_DEPTH or survival.rate(evidence) ** EXPLORE_DEPTH < SURE:
             return NOTHING
-        if self._loss(1, EXPLORE_DEPTH, 0.0) > self.purse:
+        if self._loss(1, EXPLORE_DEPTH, 0.0) > self.purse.steps:
             return NOTHING
         self._closed_on_sure += 1
         return Plan(EXPLORE_DEPTH, 1.0) if self._closed_on_sure > EXPLORE_EVERY else NOTHING
@@ -226,24 +244,19 @@ class Gate:
         curve = self.curve
         rewound = curve.rewind if accepted < drafted else 0.0
         cost = curve.cost(1 + drafted) * (1.0 + rewound) + drafted * draft_cost
-        self.purse += 1 + accepted - cost
+        self.purse.steps += 1 + accepted - cost
         self._closed_on_sure = 0
 
     def pay(self, steps: float) -> bool:
         """Take ``steps`` out of the purse, if they are there."""
-        if self.enabled and steps > self.purse:
+        if self.enabled and steps > self.purse.steps:
             return False
-        self.purse -= steps
+        self.purse.steps -= steps
         return True
 
     def observed(self, n: int, ms: float) -> None:
         """A window of ``n`` ids, or a plain step, took ``ms``."""
         self.curve.observe(n, ms)
-
-    def stepped(self) -> None:
-        """A plain step went by."""
-        if self.purse < MOST_INTEREST:
-            self.purse += INTEREST
 
 
 def points_from(times: Mapping[int, float]) -> dict[int, float]:

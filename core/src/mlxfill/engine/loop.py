@@ -10,6 +10,7 @@ one overlap of host and device; a hot loop turns cold when nothing pays.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -52,12 +53,15 @@ class Counters:
     """What the loop counts."""
 
     rounds: list[int] = field(factory=list)
-    drafted: int = 0
-    accepted: int = 0
     windows: int = 0
+    steps: int = 0
     fill_events: int = 0
-    injected: int = 0
+    truncations: int = 0
     wasted_samples: int = 0
+    span_lengths: list[int] = field(factory=list)
+    injected_from: Counter[str] = field(factory=Counter)
+    drafted_from: Counter[str] = field(factory=Counter)
+    accepted_from: Counter[str] = field(factory=Counter)
 
 
 @define
@@ -129,7 +133,7 @@ class DecodeLoop:
     def _verify(self, offer: Offer, depth: int) -> Iterator[Emitted]:
         """Window of the pending token and the first ``depth`` ids of a source's offer."""
         started = time.perf_counter()
-        judged, values = self._judge(offer.ids[:depth])
+        judged, values = self._judge(offer.ids[:depth], offer.proposal.origin)
         self.gate.observed(1 + depth, (time.perf_counter() - started) * 1e3)
         accepted = judged.accepted
         instead = judged.sampled[accepted] if accepted < depth else None
@@ -151,7 +155,7 @@ class DecodeLoop:
         self, drafting: Drafting, drafts: Sequence[int] | mx.array, offer: Offer | None
     ) -> Iterator[Emitted]:
         """Window of the pending token and what the drafter guesses."""
-        judged, values = self._judge(drafts, drafting.draft_cost)
+        judged, values = self._judge(drafts, drafting.origin, drafting.draft_cost)
         if offer is not None:
             self._settle_first(offer, judged.sampled[0])
         if self.session.on_drafts is not None:
@@ -163,13 +167,13 @@ class DecodeLoop:
         yield from self._emit_judged(values, judged, drafting.origin)
 
     def _judge(
-        self, drafts: Sequence[int] | mx.array, draft_cost: float = 0.0
+        self, drafts: Sequence[int] | mx.array, origin: str, draft_cost: float = 0.0
     ) -> tuple[Judged, list[int]]:
         tokens = self.session.tokens
         judged, values = self.forwarder.judge(tokens[-1:], drafts, len(tokens) - 1, tokens)
         self.counters.windows += 1
-        self.counters.drafted += len(values)
-        self.counters.accepted += judged.accepted
+        self.counters.drafted_from[origin] += len(values)
+        self.counters.accepted_from[origin] += judged.accepted
         self.gate.settle(len(values), judged.accepted, draft_cost)
         return judged, values
 
@@ -205,6 +209,7 @@ class DecodeLoop:
         """Forward ``pending``; ``unread`` tokens of the session are not yet known to the host."""
         tokens = self.session.tokens
         out = self.forwarder.step(pending, tokens, len(tokens) + unread)
+        self.counters.steps += 1
         self._note_taps()
         return out
 
@@ -231,7 +236,7 @@ class DecodeLoop:
         self.session.settle(int(hit), 1, None if hit else token)
 
     def _learn(self, clock: _StepClock) -> None:
-        self.gate.stepped()
+        self.gate.purse.stepped()
         if clock.step_s and not self.gate.curve.fixed:
             self.gate.observed(1, clock.step_s * 1e3)
             share = min(self.forwarder.build_s / clock.step_s, 1.0)
@@ -249,7 +254,9 @@ class DecodeLoop:
         known = list(ids) if flight else [*session.tokens[-1:], *ids]
         session.settle(len(ids), len(ids))
         self.counters.fill_events += 1
-        self.counters.injected += len(ids)
+        self.counters.truncations += len(ids) < len(offer.proposal.ids)
+        self.counters.span_lengths.append(len(ids))
+        self.counters.injected_from[offer.proposal.origin] += len(ids)
         self.counters.wasted_samples += flight is not None
         final = self.budget <= len(ids)
         sampled, rows = self._append(known, final=final)
@@ -368,16 +375,23 @@ class DecodeLoop:
         c, session = self.counters, self.session.counts
         fill = {
             "events": c.fill_events,
-            "injected": c.injected,
+            "injected": c.injected_from.total(),
+            "injected_from": dict(c.injected_from),
+            "span_lengths": c.span_lengths,
+            "truncations": c.truncations,
             "wasted_samples": c.wasted_samples,
             "branch_stops": session["branch_stops"],
+            **self.session.source_counts(),
         }
         spec = {
             "offers": session["offers"],
             "windows": c.windows,
-            "drafted": c.drafted,
-            "accepted": c.accepted,
-            "rejected": c.drafted - c.accepted,
+            "drafted": c.drafted_from.total(),
+            "accepted": c.accepted_from.total(),
+            "rejected": c.drafted_from.total() - c.accepted_from.total(),
+            "drafted_from": dict(c.drafted_from),
+            "accepted_from": dict(c.accepted_from),
+            "steps": c.steps,
             "verify_unsupported": session["verify_unsupported"],
         }
         if self.drafting is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
@@ -100,6 +102,7 @@ class Session:
         self.tokens, self.budget = tokens, budget
         self.rules = rules
         self.seats = [s for s in seats if self._sane(s, on_fault)]
+        self._sources = [s.source for s in self.seats]
         self.view = SessionView(self)
         self.counts: dict[str, int] = {"offers": 0, "verify_unsupported": 0, "branch_stops": 0}
         # For traces, None otherwise: offer, accepted, judged, the target's id instead;
@@ -108,6 +111,15 @@ class Session:
         self.on_drafts: Callable[[Drafting, Sequence[int], Judged], None] | None = None
         self._on_fault = on_fault
         self._open: Offer | None = None
+
+    def source_counts(self) -> dict[str, int]:
+        """The sources' own counters, equal names added up."""
+        total: Counter[str] = Counter()
+        for source in self._sources:
+            with suppress(Exception):  # a plugin may raise anything
+                counts = getattr(source, "counts", None) or {}
+                total.update({str(k): n for k, n in counts.items() if type(n) is int})
+        return dict(total)
 
     @staticmethod
     def _sane(seat: Seat, on_fault: Callable[[Fault], None]) -> bool:

@@ -21,7 +21,8 @@ _LAST_BEFORE = 2
 class StrictSource:
     """Offers a row's span where its trigger ends the reply and the context is proven.
 
-    ``parse_fallback`` counts the tool calls that did not parse; the first one ends all offers.
+    ``counts["parse_fallback"]`` is the number of tool calls that did not parse; the first one ends
+    all offers.
     """
 
     name = "fill-strict"
@@ -35,7 +36,7 @@ class StrictSource:
         begun: Sequence[int] = (),
     ) -> None:
         """``begun``: ids at the prompt's end that belong to the reply."""
-        self.parse_fallback = 0
+        self.counts = {"parse_fallback": 0}
         self._rows = _by_last_id(compiled.rows)
         self._policy, self._max_span = Policy(settings.policy), settings.max_span
         self._near = _runs_before(compiled) if self._policy is Policy.ASSERT else {}
@@ -84,7 +85,7 @@ class StrictSource:
                 self._row, self._span = row, row.emit
                 return
             if verdict is not Verdict.OPEN:
-                self.parse_fallback += verdict is Verdict.MALFORMED
+                self.counts["parse_fallback"] += verdict is Verdict.MALFORMED
                 self._rows, self._near = {}, {}
                 return
 
