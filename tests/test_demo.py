@@ -44,7 +44,7 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_fewer_forwards_and_the_same_text(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (quick / "mlxfill.toml").write_text(
-        "plugins = ['spec-ngram']\ndraft = 'none'\n[generation]\ntemperature = 1.0\n"
+        "plugins = ['fill-strict', 'fill-echo', 'spec-ngram']\ndraft = 'none'\n[generation]\ntemperature = 1.0\n"
     )
     assert main(["demo", "--svg", "run.svg"]) == 0
     page = capsys.readouterr().out
@@ -59,7 +59,7 @@ def test_fewer_forwards_and_the_same_text(quick: Path, capsys: pytest.CaptureFix
 
     drawn, shown = Path("run.svg"), ROOT / "docs" / "images" / "run.svg"
     assert words_of(drawn) == words_of(shown), (
-        "mlxfill demo --svg, with spec-ngram alone, renews it"
+        "mlxfill demo --svg, with these plugins, renews it"
     )
     assert "http" not in drawn.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mlxfill.engine import Engine, Result
 
 FORWARDS = "Forwards: counted with the cost gate off, so they are the same on every machine."
+CONFIRMED = "proposed, and confirmed by the model"
+INJECTED = "injected, fixed by the template and the tools"
 TIMES = "Time: with the gate, as by default: a window that does not pay here is left out."
 NO_SOURCES = (
     "No plugin that proposes tokens is on, so both sides are the same: "
@@ -102,12 +104,13 @@ class Bar:
 
 def colours(outcomes: Iterable[Outcome]) -> Text:
     """What the colours mean: a word for each origin that occurs."""
-    found = {origin for outcome in outcomes for origin in outcome.counted.origins} - {SAMPLED}
+    results = [outcome.counted for outcome in outcomes]
+    found = {origin for result in results for origin in result.origins} - {SAMPLED}
+    injected = {o for result in results for o in result.stats.fill["injected_from"]}
     entries = [Text("uncoloured: the model alone")]
-    entries += [
-        Text.assemble((origin, style_of(origin)), ": proposed, and confirmed by the model")
-        for origin in sorted(found)
-    ]
+    for origin in sorted(found):
+        how = INJECTED if origin in injected else CONFIRMED
+        entries.append(Text.assemble((origin, style_of(origin)), f": {how}"))
     return Text("   ").join(entries)
 
 

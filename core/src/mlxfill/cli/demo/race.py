@@ -106,12 +106,11 @@ class Race:
 
 
 def _answer(engine: Engine, ask: DemoAsk) -> Result:
-    """Greedy, without reasoning; asserts are verified too, so that plain decoding decides alone."""
+    """Greedy, without reasoning."""
     return engine.generate(
         ask.messages,
         tools=ask.tools,
         max_tokens=MAX_TOKENS,
         temperature=0.0,
-        sources_policy="verify",
         template_options={"enable_thinking": False},
     )
