@@ -43,13 +43,14 @@ def main() -> None:
     """Measure the rows asked for and print them in the order of the table."""
     arguments = parse()
     blas.restart_with_openblas()
-    machine = header(arguments)
+    machine = header(rounds=arguments.rounds, tokens=arguments.tokens)
     warn_of_load()
     chosen: list[Row] = arguments.only
     slow = [row for row in chosen if isinstance(row, Duel) and is_elsewhere(row)]
     outcomes = measure([row for row in chosen if row not in slow], arguments)
     if slow:
-        outcomes += measure_without_openblas(slow, arguments)
+        options = [f"--rounds={arguments.rounds}", f"--tokens={arguments.tokens}"]
+        outcomes += measure_without_openblas([row.key for row in slow], options)
     outcomes.sort(key=lambda outcome: list(ROWS).index(outcome.key))
     table.show(", ".join(f"{key} {value}" for key, value in machine.items()), outcomes)
     if arguments.json:
@@ -159,13 +160,12 @@ def judge_gauge(gauge: Gauge) -> Outcome:
     )
 
 
-def measure_without_openblas(rows: Sequence[Duel], arguments: argparse.Namespace) -> list[Outcome]:
-    """Measure rows in a child process that runs on the BLAS that mlx brings."""
+def measure_without_openblas(keys: Sequence[str], options: Sequence[str]) -> list[Outcome]:
+    """Measure rows of the program that runs in a child, on the BLAS that mlx brings."""
     handle, name = tempfile.mkstemp(suffix=".json")
     os.close(handle)
     try:
-        options = [f"--rounds={arguments.rounds}", f"--tokens={arguments.tokens}"]
-        only = ",".join(row.key for row in rows)
+        only = ",".join(keys)
         command = [sys.executable, sys.argv[0], *options, f"--only={only}", f"--json={name}"]
         environment = blas.without_openblas()
         child = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)  # noqa: S603
@@ -176,8 +176,8 @@ def measure_without_openblas(rows: Sequence[Duel], arguments: argparse.Namespace
         Path(name).unlink()
 
 
-def header(arguments: argparse.Namespace) -> dict[str, str | float]:
-    """Say what is measured, and on what."""
+def header(**settings: int) -> dict[str, str | float]:
+    """Say what is measured, on what and with which settings."""
     try:
         versions = {name: version(name) for name in ("mlxfill", "mlx", "mlx-lm")}
     except PackageNotFoundError as error:
@@ -189,8 +189,7 @@ def header(arguments: argparse.Namespace) -> dict[str, str | float]:
         "BLAS": blas.loaded_blas(),
         "cores": os.cpu_count() or 0,
         "load": round(os.getloadavg()[0], 1),
-        "rounds": arguments.rounds,
-        "tokens": arguments.tokens,
+        **settings,
     }
 
 

@@ -72,11 +72,14 @@ def pip_install(python: Path, arguments: Sequence[str]) -> None:
 
 
 class Dspark:
-    """A running mlx-dspark that has loaded ``folder`` and answers one request at a time."""
+    """A running peer that has loaded ``folders`` and answers one request at a time.
 
-    def __init__(self, python: Path, folder: Path) -> None:
+    mlx-dspark, or another program of its environment that talks alike.
+    """
+
+    def __init__(self, python: Path, *folders: Path, worker: Path = WORKER) -> None:
         self._process = subprocess.Popen(  # noqa: S603
-            [python, WORKER, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [python, worker, *folders], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.version: str = self._read()["version"]
 
@@ -84,7 +87,7 @@ class Dspark:
         """Run ``lookup`` or ``greedy``: ``ids``, decode ``seconds``, target ``forwards``."""
         request = {"method": method, "prompt": list(prompt), "max_tokens": max_tokens}
         if self._process.stdin is None:
-            raise RuntimeError("mlx-dspark's process has no standard input")
+            raise RuntimeError("the peer's process has no standard input")
         print(json.dumps(request), file=self._process.stdin, flush=True)
         return self._read()
 
@@ -98,7 +101,7 @@ class Dspark:
         line = self._process.stdout.readline() if self._process.stdout is not None else ""
         if not line:
             code = self._process.wait()
-            raise SystemExit(f"mlx-dspark's process ended with status {code}; see above")
+            raise SystemExit(f"the peer's process ended with status {code}; see above")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
