@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -194,22 +195,32 @@ def test_credit_is_lost_on_wrong_drafts_and_earned_back() -> None:
     assert trained.credit == start
 
 
-def test_the_cost_of_a_draft_is_measured_against_a_step() -> None:
-    """A drafter that forwards the target three times a draft costs about three steps."""
-    with Target(shared_model("qwen3")) as target:
+class Clock:
+    """Seconds that pass when someone says so."""
 
-        class Slow(ScriptedDrafter):
-            def open(self, *_: object) -> Any:
-                return SlowRows(target)
+    now = 0.0
 
-        cost = measured_cost(target, Slow(script=Script([], 0.0)), 2, mx.default_stream(mx.cpu))
-    assert cost > 1
+    def __call__(self) -> float:
+        return self.now
+
+
+class Ticking(Target):
+    """A target whose every forward takes a second."""
+
+    clock: Clock
+
+    def forward(self, *args: Any, **kwargs: Any) -> mx.array:
+        if hasattr(self, "clock"):
+            self.clock.now += 1.0
+        return super().forward(*args, **kwargs)
 
 
 class SlowRows:
+    """Takes three seconds for each draft."""
+
     tap_layers = (0,)
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Ticking) -> None:
         self.target = target
         self.closed = False
 
@@ -217,17 +228,29 @@ class SlowRows:
         assert context.shape == (*tokens.shape, self.target.hidden_size)
 
     def draft(self, _pending: object, depth: int, _positions: object) -> mx.array:
-        cache = self.target.new_cache()
-        logits = mx.zeros(0)
-        for _ in range(3 * depth):
-            logits = self.target.forward(mx.array([[1]]), cache)
-        return mx.argmax(logits[:, -1], axis=-1, keepdims=True) * mx.ones((1, depth), mx.int32)
+        self.target.clock.now += 3.0 * depth
+        return mx.ones((1, depth), mx.int32)
 
     def commit(self, accepted: list[list[int]], context: mx.array) -> None:
         assert context.shape[1] == len(accepted[0])
 
     def close(self) -> None:
         self.closed = True
+
+
+def test_the_cost_of_a_draft_is_measured_against_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Ticking(shared_model("qwen3")) as target:
+        target.clock = Clock()
+        monkeypatch.setattr(time, "perf_counter", target.clock)
+        rows = SlowRows(target)
+
+        class Slow(ScriptedDrafter):
+            def open(self, *_: object) -> Any:
+                return rows
+
+        cost = measured_cost(target, Slow(script=Script([], 0.0)), 2, mx.default_stream(mx.cpu))
+    assert cost == pytest.approx(3.0)
+    assert rows.closed
 
 
 # --- sampling -----------------------------------------------------------------------------
