@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import pytest
+from mlx_lm.models.cache import make_prompt_cache
 
 import mlxfill
 from mlxfill.cli.demo.asks import demo_asks
 from mlxfill.testing import VOCAB, plain, shared_model, tiny_tokenizer
-from mlx_lm.models.cache import make_prompt_cache
 from mlxfill_spec_ngram import NgramSettings
 
 if TYPE_CHECKING:
