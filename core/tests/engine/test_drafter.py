@@ -253,6 +253,41 @@ def test_the_cost_of_a_draft_is_measured_against_a_step(monkeypatch: pytest.Monk
     assert rows.closed
 
 
+# --- telemetry ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_the_counters_of_a_drafter_add_up(*, on_device: bool) -> None:
+    model = shared_model("llama")
+    with engine_with(model) as plain:
+        truth = plain.generate(PROMPT, max_tokens=40, eos_token_ids=[]).tokens
+    script = Script([*PROMPT, *truth], 0.8)
+    guest = Guest(drafter=ScriptedDrafter(script=script, on_device=on_device, chance=0.8))
+    with engine_with(model, guest) as engine:
+        stats = engine.generate(PROMPT, max_tokens=40, eos_token_ids=[]).stats
+    spec, lengths = stats.spec, stats.spec["acceptance_lengths"]
+    assert spec["rounds"] == len(lengths) > 0
+    assert spec["drafted_by_position"][0] == spec["rounds"]
+    assert sum(spec["drafted_by_position"]) == spec["drafted"]
+    assert sum(spec["accepted_by_position"]) == spec["accepted"] == sum(lengths)
+    assert spec["accepted"] + spec["rejected"] == spec["drafted"]
+    assert stats.generated_tokens + 1 >= stats.target_forwards + spec["forwards_saved"]
+    assert "phase_ms" not in spec
+
+
+def test_phases_are_timed_on_demand_and_change_no_text() -> None:
+    model = shared_model("qwen3_5")
+    with engine_with(model) as plain:
+        truth = plain.generate(PROMPT, max_tokens=30, eos_token_ids=[]).tokens
+    drafter = ScriptedDrafter(script=Script([*PROMPT, *truth], 0.6), on_device=True)
+    with engine_with(model, Guest(drafter=drafter)) as engine:
+        result = engine.generate(PROMPT, max_tokens=30, eos_token_ids=[], phase_times=True)
+    assert result.tokens == truth
+    times = result.stats.spec["phase_ms"]
+    assert list(times) == ["draft", "verify", "sample", "commit"]
+    assert min(times.values()) > 0
+
+
 # --- sampling -----------------------------------------------------------------------------
 
 

@@ -253,6 +253,8 @@ class Drafting:
             "drafted_by_position": self.drafted_by_position,
             "accepted_by_position": self.accepted_by_position,
             "acceptance_lengths": self.acceptance_lengths,
+            "rounds": len(self.acceptance_lengths),
+            "forwards_saved": sum(self.acceptance_lengths),
             "draft_cost": round(self.draft_cost, 4),
         }
 

@@ -14,6 +14,7 @@ import mlx.core as mx
 from attrs import define, field
 from mlx_lm.models.cache import RotatingKVCache
 
+from mlxfill.engine.phases import Phases
 from mlxfill.errors import InputError
 from mlxfill.model.reading import ids as ids_of
 from mlxfill.model.reading import one_id, row
@@ -70,6 +71,7 @@ class Forwarder:
         self.build_s = 0.0
         self.tap_layers: tuple[int, ...] = ()
         self.last_taps: mx.array | None = None
+        self.phases = Phases() if options.phase_times else None
         # Processors and foreign samplers may keep state of their own: they are shown
         # each emitted position once, in order, and no refused one.
         self.one_by_one = bool(self.processors) or chooser.foreign is not None
@@ -180,6 +182,7 @@ class Forwarder:
                 tail = drafts if isinstance(drafts, mx.array) else row(drafts)
                 ids = mx.concatenate([ids, tail.astype(ids.dtype)])
             logits = self._window_logits(ids[None], 0 if want_known else first, rewinds=count > 0)
+            self._end_phase("verify", logits)
             rows = self._known_rows(logits[:first], before, tokens) if want_known else []
             logits = logits[first:] if want_known else logits
             start = before + len(known)
@@ -189,10 +192,12 @@ class Forwarder:
             else:
                 judged, values = self._compare(logits, drafts, start)
             judged.known_logprobs = rows
+            self._end_phase("sample")
             keep = len(known) + judged.accepted
             if count:
                 self._take_back(keep)
             self._quantize()
+            self._end_phase("commit", [c.state for c in self.caches] if self.phases else ())
         self.held += keep
         self.forwards += 1
         return judged, values
@@ -217,6 +222,10 @@ class Forwarder:
             self.window.taped(tape)
         self._take_taps(tape)
         return logits[0]
+
+    def _end_phase(self, name: str, arrays: object = ()) -> None:
+        if self.phases is not None:
+            self.phases.end(name, arrays)
 
     def _take_back(self, keep: int) -> None:
         """Rewind, and let a replay run while the host goes on."""

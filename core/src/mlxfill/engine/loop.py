@@ -133,6 +133,8 @@ class DecodeLoop:
     def _verify(self, offer: Offer, depth: int) -> Iterator[Emitted]:
         """Window of the pending token and the first ``depth`` ids of a source's offer."""
         started = time.perf_counter()
+        if self.forwarder.phases is not None:
+            self.forwarder.phases.begin()
         judged, values = self._judge(offer.ids[:depth], offer.proposal.origin)
         self.gate.observed(1 + depth, (time.perf_counter() - started) * 1e3)
         accepted = judged.accepted
@@ -147,9 +149,14 @@ class DecodeLoop:
         depth = drafting.plan(self.gate, self._room()).depth
         if not depth:
             return ()
-        tokens = self.session.tokens
+        tokens, phases = self.session.tokens, self.forwarder.phases
+        if phases is not None:
+            phases.begin()
         drafting.catch_up(tokens, self.forwarder.held)
-        return drafting.draft(tokens[-1], depth, len(tokens))
+        drafts = drafting.draft(tokens[-1], depth, len(tokens))
+        if phases is not None:
+            phases.end("draft", drafts)
+        return drafts
 
     def _draft_round(
         self, drafting: Drafting, drafts: Sequence[int] | mx.array, offer: Offer | None
@@ -163,6 +170,8 @@ class DecodeLoop:
         drafting.commit(
             len(values), judged.accepted, judged.sampled, self._kept_taps(1 + judged.accepted)
         )
+        if self.forwarder.phases is not None:
+            self.forwarder.phases.end("commit")
         drafting.timed(self.gate, len(values))
         yield from self._emit_judged(values, judged, drafting.origin)
 
@@ -396,6 +405,8 @@ class DecodeLoop:
         }
         if self.drafting is not None:
             spec.update(self.drafting.stats())
+        if self.forwarder.phases is not None:
+            spec["phase_ms"] = {k: round(v, 3) for k, v in self.forwarder.phases.ms.items()}
         return fill, spec
 
 

@@ -34,6 +34,7 @@ class Options:
     own semantics (the prompt continues it, it is updated in place).  ``snapshot_at`` and
     ``on_prefill_done(cache)``: called once with a ``PromptCache`` of exactly that many prompt
     tokens.  ``cancel``: an event; generation stops at the next boundary.
+    ``phase_times``: time the phases of each window; removes the overlap of host and device.
     ``sources_policy`` "verify": asserts of this request are verified instead.
     """
 
@@ -63,6 +64,7 @@ class Options:
     logits_processors: Sequence[LogitsProcessor] = field(
         default=(), converter=legal.listed, validator=legal.functions
     )
+    phase_times: bool = False
     sources_policy: str = field(default="trust", validator=legal.one_of("trust", "verify"))
     keep_cache: bool = False
     delimiters: Sequence[int] = field(default=(), validator=legal.ids)
