@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -185,14 +186,45 @@ def test_credit_is_lost_on_wrong_drafts_and_earned_back() -> None:
     trained = drafter(1)
     trained.cost = 0.5
     start = trained.credit
-    trained.book(accepted=0, drafted=3)
+    trained.settle(drafted=3, accepted=0)
     assert trained.credit < start
     for _ in range(20):
-        trained.book(accepted=0, drafted=3)
+        trained.settle(drafted=3, accepted=0)
     assert trained.credit == 0
     for _ in range(20):
-        trained.book(accepted=3, drafted=3)
+        trained.settle(drafted=3, accepted=3)
     assert trained.credit == start
+
+
+def test_a_drafter_that_does_not_pay_is_tried_ever_more_rarely() -> None:
+    trained = drafter(1)
+    tries = []
+    for token in range(1200):
+        trained.rested += 1
+        if trained.due:
+            tries.append(token)
+            trained.drafts()
+            trained.settle(drafted=3, accepted=0)
+    pauses = [b - a for a, b in pairwise(tries)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 512
+    trained.settle(drafted=3, accepted=3)
+    assert trained.due
+    trained.drafts()
+    trained.settle(drafted=3, accepted=0)
+    assert not trained.due
+
+
+@pytest.mark.parametrize("weights_bytes", [0, 1])
+def test_a_drafter_with_weights_rests_over_requests(weights_bytes: int) -> None:
+    each = drafter(weights_bytes)
+    for _ in range(5):
+        each.rested = each.patience
+        each.drafts()
+        each.settle(drafted=3, accepted=0)
+    patience = each.patience
+    each.open()
+    assert (each.patience == patience) == (weights_bytes > 0)
 
 
 class Clock:

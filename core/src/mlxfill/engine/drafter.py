@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 CONTEXT = 8
 LEAST_RUNS, MOST_RUNS, BUDGET_S = 2, 16, 0.2
-HOPE, CREDIT = 0.75, 2.0
+HOPE, CREDIT = 0.9, 6.0
 """First estimate of a trained drafter's rate, and how many trials it counts for."""
 POOLED = 4.0
 """How many trials of a position the rate of all positions counts for."""
 MOST_CREDIT = 4.0
 """Steps that an engine bets on a trained drafter, at first and after it has been right."""
+FIRST_REST, LAST_REST = 16, 512
+"""Plain tokens between two tries of a drafter that did not pay; doubled after each failure."""
 TRIED = 24
 """First drafts after which a drafter must have been right more often than by chance."""
 
@@ -62,8 +64,9 @@ class Drafter:
     """A provider, the plugin and kind that it came from, and its record.
 
     ``cost``: of one draft, in plain steps; None until it was measured.  ``credit``: steps that a
-    request may lose on it before it has won any.  ``judged`` and ``right``
-    count first drafts of rounds until there are enough to tell a drafter from chance.
+    request may lose on it before it has won any.  ``rested``: plain tokens since it drafted
+    last; after ``patience`` of them it is tried although it did not pay.  ``judged`` and
+    ``right`` count first drafts of rounds until there are enough to tell it from chance.
     """
 
     plugin: str
@@ -72,29 +75,58 @@ class Drafter:
     survival: Survival = field()
     cost: float | None = None
     credit: float = field()
+    rested: int = 0
+    patience: int = FIRST_REST
     judged: int = 0
     right: int = 0
 
     @credit.default
     def _advance(self) -> float:
-        return MOST_CREDIT if self.provider.weights_bytes else 0.0
-
-    def book(self, accepted: int, drafted: int) -> None:
-        """Note what a round of ``drafted`` drafts won: drafts that are right earn credit."""
-        if self.provider.weights_bytes:
-            won = accepted - (drafted - accepted) * (self.cost or 0.0)
-            self.credit = min(max(self.credit + won, 0.0), MOST_CREDIT)
+        return MOST_CREDIT if self.trained else 0.0
 
     @survival.default
     def _prior(self) -> Survival:
-        return ChainSurvival() if self.provider.weights_bytes else Survival()
+        return ChainSurvival() if self.trained else Survival()
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has weights: what one request showed then holds for the next."""
+        return self.provider.weights_bytes > 0
+
+    def open(self) -> None:
+        """A request begins.  A drafter without weights lives on its text: a new one, a new try."""
+        if not self.trained:
+            self.rested, self.patience = 0, FIRST_REST
+
+    @property
+    def due(self) -> bool:
+        """Whether it has rested long enough for a try."""
+        return self.rested >= self.patience
+
+    def drafts(self) -> None:
+        """It drafts now."""
+        if self.due:
+            self.patience = min(2 * self.patience, LAST_REST)
+        self.rested = 0
+
+    def settle(self, drafted: int, accepted: int) -> None:
+        """A round of ``drafted`` drafts ended: right ones earn credit and the next try."""
+        if accepted == drafted:
+            self.patience = 0
+        elif accepted:
+            self.patience = FIRST_REST
+        else:
+            self.patience = max(self.patience, FIRST_REST)
+        if self.trained:
+            won = accepted - (drafted - accepted) * (self.cost or 0.0)
+            self.credit = min(max(self.credit + won, 0.0), MOST_CREDIT)
 
     def first_draft(self, hit: bool, vocab_size: int) -> str:
         """Note a round's first draft; answers a warning once, when all were no better than chance.
 
         A wrong head, or one whose weights were read at the wrong scale, drafts like that.
         """
-        if not self.provider.weights_bytes or self.judged == TRIED:
+        if not self.trained or self.judged == TRIED:
             return ""
         self.judged += 1
         self.right += hit

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from mlxfill.contracts import DraftRows
     from mlxfill.engine.drafter import Drafter
 
-FIRST_PROBE, LAST_PROBE = 32, 512
-"""Plain tokens between two tries of a drafter that did not pay; doubled after each failure."""
 FLUSH = 64
 """Plain tokens after which a resting drafter is told what happened."""
 LAST_PAUSE = 7
@@ -49,6 +47,7 @@ class Drafting:
         """``cap``: most ids a round; ``stream``: where the target computes, so where drafts do."""
         self.drafter, self.rows, self.cap = drafter, rows, cap
         self.origin = drafter.kind.origin
+        drafter.open()
         self.tap_layers = tuple(rows.tap_layers)
         self.processed = 0
         self.alive = True
@@ -62,8 +61,6 @@ class Drafting:
         self._started = 0.0
         self._rounds = 0
         self._pause = self._idle = 0
-        self._resting = 0
-        self._probe_after = FIRST_PROBE
 
     def check_taps(self, layers: int) -> None:
         """Sit the request out unless the target has the layers that are to be tapped."""
@@ -130,7 +127,7 @@ class Drafting:
         )
         if plan.depth:
             return plan
-        if self._resting >= self._probe_after and self._could_pay(gate, limit):
+        if drafter.due and self._could_pay(gate, limit):
             return Plan(limit, 0.0)
         return NOTHING
 
@@ -147,7 +144,7 @@ class Drafting:
 
     def rest(self, tokens: Sequence[int], held: int) -> None:
         """A plain step or another's round went by."""
-        self._resting += 1
+        self.drafter.rested += 1
         self._rounds = 0
         self._idle -= 1
         if held - self.processed >= FLUSH:
@@ -156,9 +153,7 @@ class Drafting:
     def draft(self, pending: int, depth: int, position: int) -> list[int] | mx.array:
         """Up to ``depth`` ids after ``pending``: host ids, or ``[d]`` on the device."""
         self._started = time.perf_counter()
-        if self._resting >= self._probe_after:
-            self._probe_after = min(2 * self._probe_after, LAST_PROBE)
-        self._resting = 0
+        self.drafter.drafts()
         drafts: list[int] | mx.array | None = self._guard(
             "draft", lambda: self._drafts(pending, depth, position)
         )
@@ -195,8 +190,7 @@ class Drafting:
             self.drafted_by_position[i] += 1
             self.accepted_by_position[i] += i < accepted
         self.acceptance_lengths.append(accepted)
-        self._schedule(drafted, accepted)
-        self.drafter.book(accepted, drafted)
+        self.drafter.settle(drafted, accepted)
         warning = self.drafter.first_draft(accepted > 0, self._vocab_size)
         if warning:
             self._on_fault(Fault(self.drafter.plugin, "draft", warning))
@@ -204,15 +198,6 @@ class Drafting:
             "commit", lambda: self.rows.commit([entered], taps if self.tap_layers else None)
         )
         self.processed += len(entered)
-
-    def _schedule(self, drafted: int, accepted: int) -> None:
-        """When to try again after this round, should it not pay to draft."""
-        if accepted == drafted:
-            self._probe_after = 0
-        elif accepted:
-            self._probe_after = FIRST_PROBE
-        else:
-            self._probe_after = max(self._probe_after, FIRST_PROBE)
 
     def timed(self, gate: Gate, drafted: int) -> None:
         """Learn the cost of drafting from the wall time since ``draft`` was called.
