@@ -7,6 +7,7 @@ times are summed.
 from __future__ import annotations
 
 import shutil
+import time
 from importlib import import_module, resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,9 +57,17 @@ class DraftingArm:
     """mlxfill with a drafter; without the gate always to its full depth."""
 
     def __init__(  # noqa: PLR0913 - what distinguishes one
-        self, name: str, target: Path, draft: Path, plugin: str, depth: int, *, gate: bool
+        self,
+        name: str,
+        target: Path,
+        draft: Path,
+        plugin: str,
+        depth: int,
+        *,
+        gate: bool,
+        temperature: float = 0.0,
     ) -> None:
-        self.name = name
+        self.name, self._temperature = name, temperature
         self.lengths: list[int] = []
         self._engine = mlxfill.load(
             target,
@@ -72,7 +81,11 @@ class DraftingArm:
         """Decode through the engine; accepted drafts of each round are noted."""
         prefill = PrefillClock()
         stream = self._engine.stream(
-            list(prompt), max_tokens=max_tokens, on_prefill_progress=prefill
+            list(prompt),
+            max_tokens=max_tokens,
+            on_prefill_progress=prefill,
+            temperature=self._temperature,
+            seed=1,
         )
         run = timed((p.token for p in stream if p.token is not None), (), prefill)
         lengths = stream.stats.spec.get("acceptance_lengths", [])
@@ -90,13 +103,20 @@ class DraftingArm:
 
 
 class SpeculativeArm:
-    """mlx-lm's own loop for a draft model.  It tells no prefill; both are timed from token one."""
+    """mlx-lm's own loop for a draft model, which tells no prefill.
+
+    Its first token comes at the end of a round together with that round's others.  They would
+    cost nothing on a clock that starts with the first token, so its clock starts with the last
+    token of that round, and the time is scaled to all tokens.
+    """
 
     name = "mlx-lm speculative"
 
-    def __init__(self, target: Path, draft: Path, depth: int) -> None:
+    def __init__(self, target: Path, draft: Path, depth: int, temperature: float = 0.0) -> None:
         import mlx_lm
+        from mlx_lm.sample_utils import make_sampler
 
+        self._sampler = make_sampler(temperature)
         self._target, self._tokenizer = mlx_lm.load(str(target))[:2]
         self._draft, self._depth = mlx_lm.load(str(draft))[0], depth
 
@@ -111,10 +131,19 @@ class SpeculativeArm:
             max_tokens=max_tokens,
             draft_model=self._draft,
             num_draft_tokens=self._depth,
+            sampler=self._sampler,
         )
-        tokens = (response.token for response in responses)
-        run = timed(tokens, self._tokenizer.eos_token_ids, PrefillClock())
-        return Run(run.ids, run.seconds)
+        ids: list[int] = []
+        begun, start, last = 0, 0.0, 0.0
+        for response in responses:
+            last = time.perf_counter()
+            if response.token in self._tokenizer.eos_token_ids:
+                break
+            ids.append(response.token)
+            if not begun and not response.from_draft:
+                begun, start = len(ids), last
+        share = (len(ids) - 1) / max(len(ids) - begun, 1)
+        return Run(tuple(ids), (last - start) * share)
 
     def close(self) -> None:
         """Drop the models."""

@@ -88,13 +88,13 @@ class Chain:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Forward what waits; only keys and values are computed of it."""
+        """Forward what waits, and wait for it; only keys and values are computed of it."""
         if self._tokens:
             tokens, states = self._waiting()
             rows = tokens.shape[1]
             self._head.step(tokens, states[:, :rows], self.cache)
             self._states = [states[:, rows:]]
-        mx.async_eval([entry.state for entry in self.cache], self._states)
+        mx.eval([entry.state for entry in self.cache], self._states)
 
     def draft(self, pending: int, depth: int, position: int) -> mx.array:
         """``[1, depth]`` ids after ``pending``, which enters; the first is for ``position``.
@@ -135,7 +135,7 @@ class Chain:
 
     def _draw(self, state: mx.array, position: int) -> mx.array:
         """``[1, 1]`` ids."""
-        drawn = self._sampling.draw(self._head.logits(state), (position,))[:, None].astype(mx.int32)
+        drawn = self._sampling.draw(self._head.logits(state), (position,))[:, None]
         mx.async_eval(drawn)
         return drawn
 

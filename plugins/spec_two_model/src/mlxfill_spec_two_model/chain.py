@@ -37,6 +37,8 @@ class DraftModel:
         if self.vocab_size < self._target:
             ids = mx.minimum(ids, self.vocab_size - 1)  # it has no row for them: any will do
         logits: mx.array = self.model(ids, cache=cache)[:, -1, :]
+        if self.vocab_size == self._target:
+            return logits
         if self.vocab_size < self._target:
             return mx.pad(
                 logits, [(0, 0), (0, self._target - self.vocab_size)], constant_values=-mx.inf
@@ -68,10 +70,10 @@ class Chain:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Forward the backlog."""
+        """Forward the backlog and wait for it."""
         if self._backlog:
             self._forward_backlog()
-            mx.async_eval([entry.state for entry in self.cache])
+            mx.eval([entry.state for entry in self.cache])
 
     def draft(self, pending: int, depth: int, position: int) -> mx.array:
         """``[1, depth]`` ids after ``pending``, which enters; the first is for ``position``.
@@ -110,6 +112,6 @@ class Chain:
 
     def _draw(self, logits: mx.array, position: int) -> mx.array:
         """``[1, 1]`` ids."""
-        drawn = self._sampling.draw(logits, (position,))[:, None].astype(mx.int32)
+        drawn = self._sampling.draw(logits, (position,))[:, None]
         mx.async_eval(drawn)
         return drawn
