@@ -126,12 +126,19 @@ def test_a_head_of_some_rows_gives_those_logits(name: str) -> None:
 
 
 @each_architecture
-def test_close_gives_every_module_its_class_back(name: str) -> None:
+def test_modules_have_other_classes_only_while_a_tape_runs(name: str) -> None:
     model = tiny_model(name)
     before, attributes = classes(model), set(vars(model))
     target = Target(model)
-    assert classes(model) != before
-    assert [c.__name__ for c in classes(model)] == [c.__name__ for c in before]
+    assert all(a is b for a, b in zip(classes(model), before, strict=True))
+    with pytest.raises(KeyError), target.taping():
+        assert classes(model) != before
+        assert [c.__name__ for c in classes(model)] == [c.__name__ for c in before]
+        with target.taping():
+            assert classes(model) != before
+        assert classes(model) != before
+        raise KeyError
+    assert all(a is b for a, b in zip(classes(model), before, strict=True))
     target.close()
     target.close()
     after = classes(model)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from mlxfill.sampling import Chooser
 
 
+NOT_TAPING = nullcontext()
+
+
 @define
 class Judged:
     """What a window said: ``sampled`` are the target's own choices, the last one is new.
@@ -134,10 +137,12 @@ class Forwarder:
         with mx.stream(self.stream):
             with self._taping() as tape:
                 logits = self.target.forward(pending[None], self.caches, embeddings)[:, -1, :]
+            if tape is not None:
                 self._take_taps(tape)
             if self.processors:
                 logits = self._processed(self._tokens(history, pending, position), logits)
-            self._quantize()
+            if self.options.kv_bits is not None:
+                self._quantize()
             logprobs = logits - mx.logsumexp(logits, keepdims=True)
             chosen = self.chooser.choose(logprobs, (position,))
             logprobs = logprobs.squeeze(0)
@@ -303,7 +308,7 @@ class Forwarder:
         return mx.concatenate([tokens, pending.astype(tokens.dtype)])
 
     def _taping(self, wanted: bool = False) -> Any:  # noqa: ANN401
-        return self.target.taping() if wanted or self.tap_layers else nullcontext()
+        return self.target.taping() if wanted or self.tap_layers else NOT_TAPING
 
     def _take_taps(self, tape: Any) -> None:  # noqa: ANN401
         if tape is not None and self.tap_layers:

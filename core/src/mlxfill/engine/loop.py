@@ -19,7 +19,7 @@ from attrs import define, field
 from mlxfill.contracts import Policy
 from mlxfill.engine.gate import NOTHING, Gate, Plan
 from mlxfill.engine.results import SAMPLED
-from mlxfill.model.reading import one_id
+from mlxfill.model.reading import one_id, row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -189,8 +189,25 @@ class DecodeLoop:
     # --- cold: a step is in flight ------------------------------------------------------
 
     def _cold(self, offer: Offer | None) -> Iterator[Emitted]:
-        """Pipelined steps until an offer, a drafter or the end asks for the token in flight."""
-        flight = self._dispatch(mx.array(self.session.tokens[-1:]), unread=0)
+        """Pipelined steps, until the end or until someone asks for the token in flight."""
+        return self._watched(offer) if self.session.seats or self.drafting else self._alone()
+
+    def _alone(self) -> Iterator[Emitted]:
+        """Steps to the end with nobody to ask."""
+        flight = self._dispatch(row(self.session.tokens[-1:]), unread=0)
+        while True:
+            more = self.session.budget > 1 and not self.cancelled()
+            ahead = self._dispatch(flight[0], unread=1) if more else None
+            token = one_id(flight[0])
+            if self._enter((token,), flight[1]):
+                yield Emitted(token, SAMPLED, flight[1])
+            if ahead is None or self.ending is not None:
+                return
+            flight = ahead
+
+    def _watched(self, offer: Offer | None) -> Iterator[Emitted]:
+        """Steps until an offer, a drafter or the end asks for the token in flight."""
+        flight = self._dispatch(row(self.session.tokens[-1:]), unread=0)
         hot = self.session.near() or (offer is not None and self._promising(offer))
         clock = _StepClock()
         while True:
@@ -201,7 +218,8 @@ class DecodeLoop:
             clock.read()
             if offer is not None:
                 self._settle_first(offer, token)
-            yield from self._emit([token], SAMPLED, [flight[1]])
+            if self._enter((token,), flight[1]):
+                yield Emitted(token, SAMPLED, flight[1])
             if ahead is None or self.ending is not None:
                 return
             self._rest_drafter()
@@ -351,21 +369,28 @@ class DecodeLoop:
         *,
         more: bool = False,
     ) -> Iterator[Emitted]:
-        """Enter tokens into the session and yield them; decides about the end.
+        """Enter tokens into the session, then yield them: a consumer may stop at any of them."""
+        if self._enter(ids, rows[-1] if rows else None, more=more):
+            for i, token in enumerate(ids):
+                yield Emitted(token, origin, rows[i] if i < len(rows) else None)
 
-        ``more``: the same forward emits further tokens.  Only a sampled token can be EOS.
+    def _enter(self, ids: Sequence[int], last: mx.array | None, *, more: bool = False) -> bool:
+        """Enter tokens into the session and decide about the end; False for EOS, which stays out.
+
+        ``last``: the log-probabilities that the last one was chosen from.  ``more``: the same
+        forward emits further tokens.  Only a sampled token can be EOS.
         """
-        if ids[-1] in self.session.rules.eos:
-            self.ending = Ending("stop", ids[-1], rows[-1])
-            return
-        self.session.add(ids)
+        session = self.session
+        if ids[-1] in session.rules.eos:
+            self.ending = Ending("stop", ids[-1], last)
+            return False
+        session.add(ids)
         self._count(len(ids), more=more)
-        if self.budget <= 0:
+        if session.budget <= 0:
             self.ending = Ending("length")
         elif self.cancelled():
             self.ending = Ending("cancelled")
-        for i, token in enumerate(ids):
-            yield Emitted(token, origin, rows[i] if i < len(rows) else None)
+        return True
 
     def _count(self, count: int, *, more: bool) -> None:
         rounds = self.counters.rounds

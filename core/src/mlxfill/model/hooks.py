@@ -1,8 +1,9 @@
 """Hooks in a model that is not ours: hand back a body's output, record layer calls.
 
 Giving an *instance* a dynamic subclass of its own class reroutes its ``__call__`` and
-leaves everything else (parameters, ``isinstance``, saving) as it was.  The hooks of one
-model are shared by all engines that bind it and removed with the last of them.  What a
+leaves everything else (parameters, ``isinstance``, saving) as it was.  It has that class only
+while a hook is in use, so that a plain step runs the model as it is.  The hooks of one
+model are shared by all engines that bind it and forgotten with the last of them.  What a
 hook does is decided per thread, so that engines in two threads do not see each other.
 """
 
@@ -52,37 +53,50 @@ _ATTRIBUTE = "_mlxfill_hooks"
 
 
 class ModelHooks:
-    """The hooks installed in one model."""
+    """The hooks of one model; in the model's modules only while one of them is in use."""
 
     def __init__(self, body: nn.Module | None, layers: list[nn.Module]) -> None:
-        """Install: ``body`` None leaves the body alone."""
+        """Prepare: ``body`` None leaves the body alone."""
         self.mode = _Mode()
         self.users = 0
-        self._originals: list[tuple[nn.Module, type]] = []
+        self._in_use = 0
+        self._lock = threading.Lock()
+        self._modules: list[tuple[nn.Module, type, type]] = []
         if body is not None:
-            self._install(body, _body_call)
+            self._prepare(body, _body_call)
         for layer in {id(layer): layer for layer in layers}.values():
-            self._install(layer, _layer_call)
+            self._prepare(layer, _layer_call)
 
-    def _install(self, module: nn.Module, make: Any) -> None:  # noqa: ANN401
+    def _prepare(self, module: nn.Module, make: Any) -> None:  # noqa: ANN401
         original = type(module)
         hooked = type(original.__name__, (original,), {"__call__": make(original, self.mode)})
         hooked.__module__, hooked.__qualname__ = original.__module__, original.__qualname__
-        module.__class__ = hooked
-        self._originals.append((module, original))
+        self._modules.append((module, original, hooked))
 
-    def remove(self) -> None:
-        """Give every module its own class back."""
-        for module, original in self._originals:
-            module.__class__ = original
-        self._originals.clear()
+    @contextmanager
+    def _installed(self) -> Iterator[None]:
+        """Give every module its hooked class; the last thread to leave gives the own ones back."""
+        with self._lock:
+            self._in_use += 1
+            if self._in_use == 1:
+                for module, _, hooked in self._modules:
+                    module.__class__ = hooked
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._in_use -= 1
+                if not self._in_use:
+                    for module, original, _ in self._modules:
+                        module.__class__ = original
 
     @contextmanager
     def taping(self) -> Iterator[Tape]:
         """Record the layer calls made inside the block, in this thread."""
         tape = self.mode.tape = Tape()
         try:
-            yield tape
+            with self._installed():
+                yield tape
         finally:
             self.mode.tape = None
 
@@ -91,7 +105,8 @@ class ModelHooks:
         """Let the body answer ``hidden`` ``[B, L, H]`` at once inside the block."""
         self.mode.stash = hidden
         try:
-            yield
+            with self._installed():
+                yield
         finally:
             self.mode.stash = None
 
@@ -100,7 +115,8 @@ class ModelHooks:
         """Keep the body's output as ``.hidden`` of the yielded object."""
         self.mode.capturing = True
         try:
-            yield self.mode
+            with self._installed():
+                yield self.mode
         finally:
             self.mode.capturing = False
             self.mode.hidden = None
@@ -154,5 +170,4 @@ def release(model: nn.Module) -> None:
             return
         hooks.users -= 1
         if hooks.users == 0:
-            hooks.remove()
             del vars(model)[_ATTRIBUTE]

@@ -91,8 +91,11 @@ class Target:
         self, ids: mx.array, cache: list[Any], embeddings: mx.array | None = None
     ) -> mx.array:
         """``[B, L]`` ids (and ``[B, L, H]`` input embeddings) to ``[B, L, V]`` logits, lazily."""
-        extra = {} if embeddings is None else {"input_embeddings": embeddings}
-        logits: mx.array = self.model(ids, cache=cache, **extra)
+        logits: mx.array
+        if embeddings is None:
+            logits = self.model(ids, cache=cache)
+        else:
+            logits = self.model(ids, cache=cache, input_embeddings=embeddings)
         return logits
 
     def hidden(self, ids: mx.array, cache: list[Any]) -> mx.array:
