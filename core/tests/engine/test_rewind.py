@@ -316,6 +316,44 @@ def test_a_rewinder_made_elsewhere_is_used_for_an_unknown_entry() -> None:
         assert mx.array_equal(fed(target, ours, [LAST]), fed(target, theirs, [LAST]))
 
 
+@pytest.mark.parametrize("keep", range(5))
+def test_a_rewinder_hears_how_every_window_ended(keep: int) -> None:
+    """Begin, then commit or rewind, once each: what it keeps for a way back can go."""
+    heard: list[str] = []
+
+    class Noting(DiaryRewinder):
+        def begin(self) -> None:
+            heard.append("begin")
+
+        def commit(self) -> None:
+            heard.append("commit")
+
+        def rewind(self, keep: int) -> None:
+            heard.append(f"rewind {keep}")
+            super().rewind(keep)
+
+    with Target(shared_model("llama")) as target:
+        cache = diaries(target)
+        window = CacheWindow(target, cache, Noting)  # type: ignore[arg-type]
+        tried(window, IDS[:4], keep)
+        ended = "commit" if keep == 4 else f"rewind {keep}"
+        assert heard == ["begin"] * len(cache) + [ended] * len(cache)
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "gemma3_text"])
+def test_nothing_of_an_old_state_is_held_after_a_window(name: str) -> None:
+    """A committed window lets go of the arrays that it would have gone back to."""
+    with Target(shared_model(name)) as target:
+        cache = target.new_cache()
+        fed(target, cache, IDS[:9])
+        window = CacheWindow(target, cache)
+        mx.eval(window.forward(mx.array([IDS[9:13]])))
+        old = [r for r in window._rewinders if getattr(r, "_saved", ())]
+        assert old
+        window.commit()
+        assert [r for r in old if r._saved] == []
+
+
 def test_a_cache_that_gives_less_back_than_asked_is_an_error() -> None:
     """mlx-lm's ``trim`` answers how much it took; a smaller answer must not pass unseen."""
 
