@@ -93,12 +93,13 @@ class ModelHooks:
     @contextmanager
     def taping(self) -> Iterator[Tape]:
         """Record the layer calls made inside the block, in this thread."""
-        tape = self.mode.tape = Tape()
+        outer, tape = self.mode.tape, Tape()
+        self.mode.tape = tape
         try:
             with self._installed():
                 yield tape
         finally:
-            self.mode.tape = None
+            self.mode.tape = outer
 
     @contextmanager
     def standing_in(self, hidden: mx.array) -> Iterator[None]:
