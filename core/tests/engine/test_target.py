@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from typing import Any
 
@@ -165,6 +166,18 @@ def test_two_engines_share_a_model_and_close_in_any_order(first_closed: int) -> 
     assert other.generate(prompt, max_tokens=8, eos_token_ids=[]).tokens == expected
     other.close()
     assert all(a is b for a, b in zip(classes(model), before, strict=True))
+
+
+def test_a_copy_of_a_bound_model_is_whole_and_unbound() -> None:
+    model = tiny_model("qwen3_5")
+    before = classes(model)
+    with Target(model):
+        other = copy.deepcopy(model)
+    assert all(a is b for a, b in zip(classes(other), before, strict=True))
+    with Target(other) as target:
+        assert target.split
+        assert same(target.forward(IDS, target.new_cache()), whole(model, IDS))
+    assert all(a is b for a, b in zip(classes(other), before, strict=True))
 
 
 def test_a_model_without_tape_records_nothing() -> None:

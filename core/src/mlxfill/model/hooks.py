@@ -67,6 +67,9 @@ class ModelHooks:
         for layer in {id(layer): layer for layer in layers}.values():
             self._prepare(layer, _layer_call)
 
+    def __deepcopy__(self, _: object) -> None:
+        """A copy of the model has no hooks: whoever uses it binds it."""
+
     def _prepare(self, module: nn.Module, make: Any) -> None:  # noqa: ANN401
         original = type(module)
         hooked = type(original.__name__, (original,), {"__call__": make(original, self.mode)})
