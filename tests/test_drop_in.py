@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from itertools import islice
@@ -313,6 +314,18 @@ def test_a_model_is_bound_once_and_let_go_with_its_last_user() -> None:
     del model
     gc.collect()
     assert gone() is None
+
+
+def test_a_used_model_can_be_copied() -> None:
+    model = tiny_model("llama")
+    options: dict[str, Any] = {"engine_options": PLAIN}
+    first = [
+        r.token for r in mlxfill.stream_generate(model, tiny_tokenizer(), PROMPT, 5, **options)
+    ]
+    other = copy.deepcopy(model)
+    del model
+    again = mlxfill.stream_generate(other, tiny_tokenizer(), PROMPT, 5, **options)
+    assert [response.token for response in again] == first
 
 
 def test_weights_of_a_bound_model_are_saved_as_before(tmp_path: Path) -> None:

@@ -32,6 +32,14 @@ MLX_LM_DEFAULTS = {
 _ATTRIBUTE = "_mlxfill_engines"
 
 
+class _Engines(dict[str, Engine]):
+    """The engines of one model, by options."""
+
+    def __deepcopy__(self, _: object) -> _Engines:
+        """A copy of the model has none."""
+        return _Engines()
+
+
 def stream_generate(  # noqa: PLR0913, PLR0917 - mlx-lm's signature
     model: Any,  # noqa: ANN401
     tokenizer: Any,  # noqa: ANN401
@@ -69,7 +77,7 @@ def stream_generate(  # noqa: PLR0913, PLR0917 - mlx-lm's signature
 
 def _engine(model: Any, tokenizer: Any, stream: Any, options: dict[str, Any]) -> Engine:  # noqa: ANN401
     """The model's engine for these options: binding and probing happen once a model."""
-    engines: dict[str, Engine] = vars(model).setdefault(_ATTRIBUTE, {})
+    engines: _Engines = vars(model).setdefault(_ATTRIBUTE, _Engines())
     key = f"{id(tokenizer)} {id(stream)} {sorted(options.items(), key=str)!r}"
     if key not in engines:
         engines[key] = Engine(model, tokenizer, stream=stream, **options)
