@@ -329,6 +329,11 @@ LIES: dict[str, Any] = {
     "nested": Proposal(((1, 2), (3, 4)), Policy.VERIFY, "x"),  # type: ignore[arg-type]
     "policy": Proposal((1, 2), "assert", "x"),  # type: ignore[arg-type]
     "evidence": Proposal((1, 2), Policy.VERIFY, "x", evidence="much"),  # type: ignore[arg-type]
+    "origin": Proposal((1, 2), Policy.VERIFY, ["x"]),  # type: ignore[arg-type]
+    "no origin": Proposal((1, 2), Policy.VERIFY, None),  # type: ignore[arg-type]
+    "branch stop": Proposal((1, 2), Policy.VERIFY, "x", branch_stop=1),  # type: ignore[arg-type]
+    "delimiter bound": Proposal((1, 2), Policy.VERIFY, "x", delimiter_bound=None),  # type: ignore[arg-type]
+    "nothing, wrongly": Proposal((), "verify", "x"),  # type: ignore[arg-type]
     "no proposal": (1, 2),
     "true": True,
 }

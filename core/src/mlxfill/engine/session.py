@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from mlxfill.engine.drafting import Drafting
     from mlxfill.engine.forward import Judged
 
+FIELDS: dict[str, type] = {
+    "ids": tuple,
+    "policy": Policy,
+    "origin": str,
+    "branch_stop": bool,
+    "delimiter_bound": bool,
+    "evidence": int,
+}
+"""A proposal's fields and their exact types: plugins are not always typed."""
 PROPOSE_BUDGET_S = 0.05
 """A source that takes longer than this for one proposal, twice, is quarantined."""
 
@@ -227,10 +236,12 @@ class Session:
         if type(proposal) is not Proposal:
             message = f"answered {type(proposal).__name__}, not a Proposal"
             raise TypeError(message)
+        for name, kind in FIELDS.items():
+            value = getattr(proposal, name)
+            if type(value) is not kind:
+                message = f"{name} must be a {kind.__name__}, not {type(value).__name__}"
+                raise TypeError(message)
         ids = proposal.ids
-        if type(ids) is not tuple:
-            message = f"ids must be a tuple, not {type(ids).__name__}"
-            raise TypeError(message)
         if not ids:
             return
         if set(map(type, ids)) != {int}:
@@ -241,9 +252,6 @@ class Session:
             wrong = low if low < 0 else high
             message = f"id {wrong} is outside the vocabulary of {self.rules.vocab_size}"
             raise ValueError(message)
-        if type(proposal.policy) is not Policy or type(proposal.evidence) is not int:
-            message = "policy must be a Policy and evidence an int"
-            raise TypeError(message)
 
     def _clamp(self, seat: Seat, proposal: Proposal) -> Offer | None:
         """DESIGN's clamps in their order: EOS, delimiter, span and budget, at least two."""
