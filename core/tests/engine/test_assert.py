@@ -219,7 +219,7 @@ def test_a_penalty_counts_asserted_ids() -> None:
     follows(model, result, 6, **options)
 
 
-@settings(max_examples=max(1, COUNT // 5))
+@settings(max_examples=max(1, COUNT // 8))
 @given(
     name=st.sampled_from(sorted(set(ARCHITECTURES) - ROUNDED)),
     options=st.fixed_dictionaries(

@@ -145,13 +145,13 @@ def ends(tokens: Sequence[int]) -> list[int]:
 def test_case_08_the_end_falls_inside_a_block(name: str) -> None:
     """One of greedy's own ids is the end: nothing after it is yielded or stays in caches."""
     model = shared_model(name)
-    long = plain(model, PROMPT, 24).tokens
+    long = plain(model, PROMPT, 16).tokens
     places = ends(long)
     assert len(places) > 5
     for at in places:
         end = long[at]
         for guest in (Guest.drafting([*PROMPT, *long], 1.0), Guest.offering([*PROMPT, *long], 1.0)):
-            result = plugged(model, guest, PROMPT, 24, eos_token_ids=[end], keep_cache=True)
+            result = plugged(model, guest, PROMPT, 16, eos_token_ids=[end], keep_cache=True)
             assert result.tokens == long[:at]
             assert end not in result.tokens
             assert result.finish_reason == "stop"
