@@ -44,7 +44,8 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_fewer_forwards_and_the_same_text(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (quick / "mlxfill.toml").write_text(
-        "plugins = ['fill-strict', 'fill-echo', 'spec-ngram']\ndraft = 'none'\n[generation]\ntemperature = 1.0\n"
+        "plugins = ['fill-strict', 'fill-echo', 'spec-ngram']\ndraft = 'none'\n"
+        "[generation]\ntemperature = 1.0\n"
     )
     assert main(["demo", "--svg", "run.svg"]) == 0
     page = capsys.readouterr().out
