@@ -59,9 +59,7 @@ def test_fewer_forwards_and_the_same_text(quick: Path, capsys: pytest.CaptureFix
     assert page.endswith("identical: yes\n")
 
     drawn, shown = Path("run.svg"), ROOT / "docs" / "images" / "run.svg"
-    assert words_of(drawn) == words_of(shown), (
-        "mlxfill demo --svg, with these plugins, renews it"
-    )
+    assert words_of(drawn) == words_of(shown), "mlxfill demo --svg, with these plugins, renews it"
     assert "http" not in drawn.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
 
 

@@ -157,7 +157,7 @@ class TargetView(Protocol):
     def head_rows(self, ids: Sequence[int]) -> Callable[[mx.array], mx.array]:
         """A head for some vocabulary rows only: ``[B, L, H]`` to ``[B, L, len(ids)]``.
 
-        Raises ``DrafterError`` when the head is no plain (dense or quantized) matrix.
+        Costs those rows only where the head is a plain (dense or quantized) matrix, else all.
         """
 
 

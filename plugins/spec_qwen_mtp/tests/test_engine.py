@@ -69,6 +69,8 @@ def written(model: Any, *guests: Guest, **options: Any) -> Result:
     temperature=st.sampled_from([0.0, 0.7, 1.2]),
     depth=st.integers(1, 3),
     fills=st.sampled_from([None, Policy.VERIFY, Policy.ASSERT]),
+    penalty=st.sampled_from([None, None, 1.3]),
+    ends=st.none() | st.integers(1, 30),
     seed=st.integers(0, 99),
 )
 def test_the_text_is_that_of_plain_decoding(  # noqa: PLR0913, PLR0917 - one example
@@ -79,18 +81,24 @@ def test_the_text_is_that_of_plain_decoding(  # noqa: PLR0913, PLR0917 - one exa
     temperature: float,
     depth: int,
     fills: Policy | None,
+    penalty: float | None,
+    ends: int | None,
     seed: int,
 ) -> None:
     model = target_of(kind)
-    options = {"temperature": temperature, "seed": seed, **options_of(kind)}
+    options = {"temperature": temperature, "seed": seed, "repetition_penalty": penalty}
+    options |= options_of(kind)
     plain = written(model, **options)
+    if ends is not None and ends < len(plain.tokens):  # an end inside a burst
+        options["eos_token_ids"] = [plain.tokens[ends]]
+        plain = written(model, **options)
     held_rows = "chained" if seed % 2 else "true"
     guests = [drafting(noise, name="drafts", held_rows=held_rows)]
     if fills is not None:
         accuracy = 1.0 if fills is Policy.ASSERT else 0.7
         script = Script([*PROMPT, *plain.tokens], accuracy, seed)
-        ends = len(PROMPT) + len(plain.tokens)
-        source = partial(Guessing, script=script, policy=fills, chance=0.3, ends=ends)
+        known = len(PROMPT) + len(plain.tokens)
+        source = partial(Guessing, script=script, policy=fills, chance=0.3, known=known)
         guests.append(Guest(name="fills", sources=[source]))
     result = written(model, *guests, num_draft_tokens=depth, **options)
     assert result.tokens == plain.tokens
@@ -100,14 +108,14 @@ def test_the_text_is_that_of_plain_decoding(  # noqa: PLR0913, PLR0917 - one exa
 class Guessing(ScriptedSource):
     """Offers nothing beyond the known text: an assert there would be a wrong one."""
 
-    def __init__(self, request: Any, ends: int, **script: Any) -> None:
+    def __init__(self, request: Any, known: int, **script: Any) -> None:
         super().__init__(request=request, **script)
-        self.ends = ends
+        self.known = known
 
     def propose(self, view: Any) -> Any:
         proposal = super().propose(view)
-        known = proposal is not None and view.length + len(proposal.ids) <= self.ends
-        return proposal if known else None
+        safe = proposal is not None and view.length + len(proposal.ids) <= self.known
+        return proposal if safe else None
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "gemma3_text"])

@@ -72,6 +72,8 @@ def written(model: Any, *guests: Guest, **options: Any) -> Result:
     temperature=st.sampled_from([0.0, 0.7, 1.2]),
     depth=st.integers(1, 5),
     fills=st.sampled_from([None, Policy.VERIFY, Policy.ASSERT]),
+    penalty=st.sampled_from([None, None, 1.3]),
+    ends=st.none() | st.integers(1, 30),
     seed=st.integers(0, 99),
 )
 def test_the_text_is_that_of_plain_decoding(  # noqa: PLR0913, PLR0917 - one example
@@ -81,17 +83,23 @@ def test_the_text_is_that_of_plain_decoding(  # noqa: PLR0913, PLR0917 - one exa
     temperature: float,
     depth: int,
     fills: Policy | None,
+    penalty: float | None,
+    ends: int | None,
     seed: int,
 ) -> None:
     model = model_of(kind)
-    options = {"temperature": temperature, "seed": seed, **options_of(kind)}
+    options = {"temperature": temperature, "seed": seed, "repetition_penalty": penalty}
+    options |= options_of(kind)
     plain = written(model, **options)
+    if ends is not None and ends < len(plain.tokens):  # an end inside a burst
+        options["eos_token_ids"] = [plain.tokens[ends]]
+        plain = written(model, **options)
     guests = [drafting(draft_of(kind, noise), name="drafts")]
     if fills is not None:
         accuracy = 1.0 if fills is Policy.ASSERT else 0.7
         script = Script([*PROMPT, *plain.tokens], accuracy, seed)
-        ends = len(PROMPT) + len(plain.tokens)
-        source = partial(Guessing, script=script, policy=fills, chance=0.3, ends=ends)
+        known = len(PROMPT) + len(plain.tokens)
+        source = partial(Guessing, script=script, policy=fills, chance=0.3, known=known)
         guests.append(Guest(name="fills", sources=[source]))
     result = written(model, *guests, num_draft_tokens=depth, **options)
     assert result.tokens == plain.tokens
@@ -101,14 +109,14 @@ def test_the_text_is_that_of_plain_decoding(  # noqa: PLR0913, PLR0917 - one exa
 class Guessing(ScriptedSource):
     """Offers nothing beyond the known text: an assert there would be a wrong one."""
 
-    def __init__(self, request: Any, ends: int, **script: Any) -> None:
+    def __init__(self, request: Any, known: int, **script: Any) -> None:
         super().__init__(request=request, **script)
-        self.ends = ends
+        self.known = known
 
     def propose(self, view: Any) -> Any:
         proposal = super().propose(view)
-        known = proposal is not None and view.length + len(proposal.ids) <= self.ends
-        return proposal if known else None
+        safe = proposal is not None and view.length + len(proposal.ids) <= self.known
+        return proposal if safe else None
 
 
 @pytest.mark.parametrize("filters", [{}, {"top_k": 12, "top_p": 0.9}, {"min_p": 0.05}])
@@ -168,6 +176,31 @@ def test_drafting_leaves_the_law_of_sampled_text(
     freedom = len({*off, *on}) - 1
     assert freedom > 5
     assert statistic < freedom + 4 * (2 * freedom) ** 0.5
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_short_prompts(drafting: Drafting, length: int) -> None:
+    model, draft = model_of("qwen3_5"), draft_of("qwen3_5", 0.1)
+    options: dict[str, Any] = {"max_tokens": 20, "eos_token_ids": []}
+    with engine_with(model) as plain, engine_with(model, drafting(draft)) as drafted:
+        result = drafted.generate(PROMPT[:length], **options)
+        assert result.tokens == plain.generate(PROMPT[:length], **options).tokens
+    assert result.faults == []
+    assert result.stats.spec["drafted"] > 0
+
+
+def test_a_prewarmed_cache_is_caught_up_on(drafting: Drafting) -> None:
+    """The cache holds the target's half only: the draft model reads those tokens itself."""
+    model, draft = model_of("qwen3_5"), draft_of("qwen3_5", 0.0)
+    with engine_with(model, drafting(draft)) as engine:
+        first = engine.generate(PROMPT, max_tokens=4, keep_cache=True)
+        assert first.cache is not None
+        longer = [*first.cache.tokens, 5, 6]
+        result = engine.generate(longer, max_tokens=20, cache=first.cache, eos_token_ids=[])
+    with engine_with(model) as plain:
+        assert result.tokens == plain.generate(longer, max_tokens=20, eos_token_ids=[]).tokens
+    assert result.faults == []
+    assert result.stats.spec["rejected"] == 0
 
 
 # --- settings -----------------------------------------------------------------------------

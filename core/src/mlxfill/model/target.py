@@ -9,6 +9,7 @@ from mlx_lm.models.cache import ArraysCache, make_prompt_cache
 
 from mlxfill.errors import DrafterError, ModelError
 from mlxfill.model import anatomy, hooks
+from mlxfill.model.head import some_rows
 from mlxfill.model.reading import row
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ class Target:
 
     def head_rows(self, ids: Sequence[int]) -> Callable[[mx.array], mx.array]:
         """A head for the vocabulary rows ``ids`` only: ``[B, L, H]`` to ``[B, L, len(ids)]``."""
-        rows = row(ids)
-        return lambda hidden: mx.take(self.project(hidden), rows, axis=-1)
+        return some_rows(self.model, self.project, self.hidden_size, row(ids))
 
     def close(self) -> None:
         """Unbind.  The model is as it was before; safe to call twice."""
