@@ -86,7 +86,8 @@ def test_the_text_is_that_of_plain_decoding(  # noqa: PLR0913, PLR0917 - one exa
     seed: int,
 ) -> None:
     model = target_of(kind)
-    options = {"temperature": temperature, "seed": seed, "repetition_penalty": penalty}
+    options: dict[str, Any] = {"temperature": temperature, "seed": seed}
+    options["repetition_penalty"] = penalty
     options |= options_of(kind)
     plain = written(model, **options)
     if ends is not None and ends < len(plain.tokens):  # an end inside a burst
