@@ -307,11 +307,12 @@ def test_the_counters_of_a_drafter_add_up(*, on_device: bool) -> None:
     assert "phase_ms" not in spec
 
 
-def test_phases_are_timed_on_demand_and_change_no_text() -> None:
+@pytest.mark.parametrize("on_device", [False, True])
+def test_phases_are_timed_on_demand_and_change_no_text(*, on_device: bool) -> None:
     model = shared_model("qwen3_5")
     with engine_with(model) as plain:
         truth = plain.generate(PROMPT, max_tokens=30, eos_token_ids=[]).tokens
-    drafter = ScriptedDrafter(script=Script([*PROMPT, *truth], 0.6), on_device=True)
+    drafter = ScriptedDrafter(script=Script([*PROMPT, *truth], 0.6), on_device=on_device)
     with engine_with(model, Guest(drafter=drafter)) as engine:
         result = engine.generate(PROMPT, max_tokens=30, eos_token_ids=[], phase_times=True)
     assert result.tokens == truth
