@@ -30,7 +30,11 @@ settings.register_profile(
     # Each example starts with a cache folder that the previous one may have used: as users do.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.load_profile("engine")
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:  # noqa: ARG001 - the hook's name
+    """These tests have a profile of their own."""
+    settings.load_profile("engine")
 
 
 @pytest.fixture(autouse=True)

@@ -21,13 +21,18 @@ from mlxfill_spec_qwen_mtp.provider import MtpProvider
 mx.set_default_device(mx.cpu)
 
 settings.register_profile(
-    "drafts",
+    "mtp drafts",
     max_examples=16,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.load_profile("drafts")
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:  # noqa: ARG001 - the hook's name
+    """These tests have a profile of their own."""
+    settings.load_profile("mtp drafts")
+
 
 HIDDEN = 64
 TEXT: dict[str, Any] = {
