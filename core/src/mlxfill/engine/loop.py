@@ -10,13 +10,13 @@ one overlap of host and device; a hot loop turns cold when nothing pays.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
-from attrs import define, field
+from attrs import define
 
 from mlxfill.contracts import Policy
+from mlxfill.engine.counters import Counters, StepClock
 from mlxfill.engine.gate import NOTHING, Gate, Plan
 from mlxfill.engine.results import SAMPLED
 from mlxfill.model.reading import one_id, row
@@ -35,8 +35,6 @@ CLEAR_EVERY = 256
 BUBBLE = 0.08
 """First guess at the share of a step that is lost when the host waits before it dispatches."""
 FOLLOW = 0.1
-AWAY = 0.2
-"""A step during which the consumer was away for more than this share of it is not timed."""
 
 
 @define
@@ -46,22 +44,6 @@ class Emitted:
     token: int
     origin: str
     logprobs: mx.array | None
-
-
-@define
-class Counters:
-    """What the loop counts."""
-
-    rounds: list[int] = field(factory=list)
-    windows: int = 0
-    steps: int = 0
-    fill_events: int = 0
-    truncations: int = 0
-    wasted_samples: int = 0
-    span_lengths: list[int] = field(factory=list)
-    injected_from: Counter[str] = field(factory=Counter)
-    drafted_from: Counter[str] = field(factory=Counter)
-    accepted_from: Counter[str] = field(factory=Counter)
 
 
 @define
@@ -209,7 +191,7 @@ class DecodeLoop:
         """Steps until an offer, a drafter or the end asks for the token in flight."""
         flight = self._dispatch(row(self.session.tokens[-1:]), unread=0)
         hot = self.session.near() or (offer is not None and self._promising(offer))
-        clock = _StepClock()
+        clock = StepClock()
         while True:
             clock.start()
             more = not hot and self.budget > 1 and not self.cancelled()
@@ -262,7 +244,7 @@ class DecodeLoop:
         hit = offer.ids[0] == token
         self.session.settle(int(hit), 1, None if hit else token)
 
-    def _learn(self, clock: _StepClock) -> None:
+    def _learn(self, clock: StepClock) -> None:
         self.gate.purse.stepped()
         if clock.step_s and not self.gate.curve.fixed:
             self.gate.observed(1, clock.step_s * 1e3)
@@ -406,50 +388,9 @@ class DecodeLoop:
 
     def statistics(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The ``fill`` and ``spec`` counters."""
-        c, session = self.counters, self.session.counts
-        fill = {
-            "events": c.fill_events,
-            "injected": c.injected_from.total(),
-            "injected_from": dict(c.injected_from),
-            "span_lengths": c.span_lengths,
-            "truncations": c.truncations,
-            "wasted_samples": c.wasted_samples,
-            "branch_stops": session["branch_stops"],
-            **self.session.source_counts(),
-        }
-        spec = {
-            "offers": session["offers"],
-            "windows": c.windows,
-            "drafted": c.drafted_from.total(),
-            "accepted": c.accepted_from.total(),
-            "rejected": c.drafted_from.total() - c.accepted_from.total(),
-            "drafted_from": dict(c.drafted_from),
-            "accepted_from": dict(c.accepted_from),
-            "steps": c.steps,
-            "verify_unsupported": session["verify_unsupported"],
-        }
+        spec = self.counters.spec(self.session)
         if self.drafting is not None:
             spec.update(self.drafting.stats())
         if self.forwarder.phases is not None:
             spec["phase_ms"] = {k: round(v, 3) for k, v in self.forwarder.phases.ms.items()}
-        return fill, spec
-
-
-class _StepClock:
-    """Times pipelined steps from read to read; leaves out steps that the consumer held up."""
-
-    def __init__(self) -> None:
-        self.step_s = 0.0
-        self._started = self._last_read = self._last_ready = 0.0
-
-    def start(self) -> None:
-        self._started = time.perf_counter()
-
-    def read(self) -> None:
-        now = time.perf_counter()
-        step, away = now - self._last_read, self._started - self._last_ready
-        self.step_s = step if self._last_read and away < AWAY * step else 0.0
-        self._last_read = now
-
-    def ready(self) -> None:
-        self._last_ready = time.perf_counter()
+        return self.counters.fill(self.session), spec

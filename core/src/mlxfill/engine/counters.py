@@ -1,0 +1,83 @@
+"""What the decode loop counts and times."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+if TYPE_CHECKING:
+    from mlxfill.engine.session import Session
+
+AWAY = 0.2
+"""A step during which the consumer was away for more than this share of it is not timed."""
+
+
+@define
+class Counters:
+    """What the loop counts."""
+
+    rounds: list[int] = field(factory=list)
+    windows: int = 0
+    steps: int = 0
+    fill_events: int = 0
+    truncations: int = 0
+    wasted_samples: int = 0
+    span_lengths: list[int] = field(factory=list)
+    injected_from: Counter[str] = field(factory=Counter)
+    drafted_from: Counter[str] = field(factory=Counter)
+    accepted_from: Counter[str] = field(factory=Counter)
+
+    def fill(self, session: Session) -> dict[str, Any]:
+        """Counters of asserted spans, and those of the sources themselves."""
+        return {
+            "events": self.fill_events,
+            "injected": self.injected_from.total(),
+            "injected_from": dict(self.injected_from),
+            "span_lengths": self.span_lengths,
+            "truncations": self.truncations,
+            "wasted_samples": self.wasted_samples,
+            "branch_stops": session.counts["branch_stops"],
+            **session.source_counts(),
+        }
+
+    def spec(self, session: Session) -> dict[str, Any]:
+        """Counters of verified spans."""
+        drafted, accepted = self.drafted_from.total(), self.accepted_from.total()
+        return {
+            "offers": session.counts["offers"],
+            "windows": self.windows,
+            "drafted": drafted,
+            "accepted": accepted,
+            "rejected": drafted - accepted,
+            "drafted_from": dict(self.drafted_from),
+            "accepted_from": dict(self.accepted_from),
+            "steps": self.steps,
+            "verify_unsupported": session.counts["verify_unsupported"],
+        }
+
+
+class StepClock:
+    """Times pipelined steps from read to read; leaves out steps that the consumer held up."""
+
+    def __init__(self) -> None:
+        """Nothing timed yet; ``step_s`` 0: the last step is not to be counted."""
+        self.step_s = 0.0
+        self._started = self._last_read = self._last_ready = 0.0
+
+    def start(self) -> None:
+        """The consumer is back."""
+        self._started = time.perf_counter()
+
+    def read(self) -> None:
+        """A token was read."""
+        now = time.perf_counter()
+        step, away = now - self._last_read, self._started - self._last_ready
+        self.step_s = step if self._last_read and away < AWAY * step else 0.0
+        self._last_read = now
+
+    def ready(self) -> None:
+        """All is done that the last token asked for."""
+        self._last_ready = time.perf_counter()
