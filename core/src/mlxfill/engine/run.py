@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 from mlx_lm.generate import wired_limit
@@ -12,13 +12,12 @@ from mlx_lm.generate import wired_limit
 from mlxfill.contracts import Event, Fault, Request
 from mlxfill.engine.calls import tool_calls
 from mlxfill.engine.loop import DecodeLoop, Emitted, Ending
-from mlxfill.engine.results import Piece, PromptCache, Result, Stats
-from mlxfill.engine.text import TextStream
-from mlxfill.model.reading import ids as ids_of
-from mlxfill.model.reading import one_float, row
+from mlxfill.engine.reply import Reply
+from mlxfill.engine.results import SAMPLED, Piece, PromptCache, Result, Stats
+from mlxfill.model.reading import one_id, row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from mlxfill.contracts import GenerationMethod
     from mlxfill.engine.drafting import Drafting
@@ -51,7 +50,7 @@ class Run:
     ) -> None:
         """Nothing is computed before the first piece is asked for."""
         self.request, self.options = request, options
-        self.forwarder, self.session, self.drafting, self.gate = forwarder, session, drafting, gate
+        self.forwarder, self.session, self.drafting = forwarder, session, drafting
         self.faults = faults
         self.stats = Stats(
             prompt_tokens=len(request.prompt_ids),
@@ -59,16 +58,24 @@ class Run:
             seed=request.sampling.seed or 0,
         )
         self.ending: Ending | None = None
-        self.tokens: list[int] = []
-        self.origins: list[str] = []
-        self._parts: list[str] = []
-        self._token_logprobs: list[float] = []
-        self._tops: list[list[tuple[int, float]]] = []
+        self.reply = Reply(request.tokenizer, options)
         self.method = method
+        self.pausing = False
+        self.loop = DecodeLoop(
+            forwarder,
+            session,
+            gate,
+            drafting,
+            want_logprobs=options.logprobs or options.top_logprobs > 0,
+            append_chunk=options.append_chunk,
+            cancelled=self._cancelled,
+            paused=lambda: self.pausing,
+        )
         self._notify = notify
         self._pieces = self._make_pieces()
-        self._loop: DecodeLoop | None = None
-        self._closed = False
+        self._first: tuple[mx.array, mx.array] | None = None
+        self._decoding = 0.0
+        self._begun = self._closed = False
 
     # --- as an iterator ---------------------------------------------------------------
 
@@ -89,23 +96,22 @@ class Run:
         """Run to the end and collect everything."""
         for _ in self:
             pass
-        text = "".join(self._parts)
-        options = self.options
+        options, reply = self.options, self.reply
         keep = (
             PromptCache(self.stats.cache_tokens, self.forwarder.caches)
             if options.keep_cache
             else None
         )
         return Result(
-            text=text,
-            tokens=self.tokens,
-            origins=self.origins,
+            text=reply.text,
+            tokens=reply.tokens,
+            origins=reply.origins,
             finish_reason=self.ending.reason if self.ending else "cancelled",
             stats=self.stats,
             faults=self.faults,
-            tool_calls=tool_calls(self.request.tokenizer, text, self.request.tools),
-            logprobs=self._token_logprobs if options.logprobs else None,
-            top_logprobs=self._tops if options.top_logprobs else None,
+            tool_calls=tool_calls(self.request.tokenizer, reply.text, self.request.tools),
+            logprobs=reply.logprobs if options.logprobs else None,
+            top_logprobs=reply.tops if options.top_logprobs else None,
             cache=keep,
         )
 
@@ -119,61 +125,71 @@ class Run:
         if self.method is not None:
             yield from self._by_method(self.method)
             return
-        self._loop = loop = DecodeLoop(
-            self.forwarder,
-            self.session,
-            self.gate,
-            self.drafting,
-            want_logprobs=self.options.logprobs or self.options.top_logprobs > 0,
-            append_chunk=self.options.append_chunk,
-            cancelled=self._cancelled,
-        )
         # On Metal the weights stay wired while a request runs; elsewhere this does nothing.
         with wired_limit(self.forwarder.target.model, [self.forwarder.stream]):
-            yield from self._decode(loop)
+            for _ in self.prefilling():
+                pass
+            try:
+                yield from self.counted(self.begin())
+                yield from self.counted(self.loop.go_on())
+            finally:
+                self.ending = self.ending or self.loop.ending
 
-    def _decode(self, loop: DecodeLoop) -> Iterator[Emitted]:
+    def prefilling(self) -> Iterator[None]:
+        """The prompt through the target, chunk by chunk; leaves the first sample unread."""
         started = time.perf_counter()
-        first = self._prefill()
-        if first is None:
-            self.ending = Ending("cancelled")
-            return
-        mx.eval(first[0])
-        decoding = time.perf_counter()
-        self.stats.prefill_ms = (decoding - started) * 1e3
-        self._progress(len(self.session.tokens))
-        try:
-            for token in loop.run(first):
-                self.stats.decode_ms = (time.perf_counter() - decoding) * 1e3
-                self.stats.generated_tokens += 1
-                yield token
-            self.stats.decode_ms = (time.perf_counter() - decoding) * 1e3
-        finally:
-            self.ending = loop.ending
+        self._begun = True
+        self._progress(self.forwarder.held)
+        for _ in self._chunks():
+            yield
+            if self._cancelled():
+                self.ending = Ending("cancelled")
+                return
+        ids, embeddings = self.session.tokens, self.options.input_embeddings
+        tail = None if embeddings is None else embeddings[None, -1:]
+        self._first = self.forwarder.step(row(ids[-1:]), ids, len(ids), tail)
+        if self.drafting is not None:
+            self.drafting.prompt_done(ids[-1], self.forwarder.last_taps)
+        mx.eval(self._first[0])
+        self._decoding = time.perf_counter()
+        self.stats.prefill_ms = (self._decoding - started) * 1e3
+        self._progress(len(ids))
 
-    def _prefill(self) -> tuple[mx.array, mx.array] | None:
-        """The prompt through the target; the first sample, unread.  None when cancelled."""
-        options, forwarder, unnamed = self.options, self.forwarder, self.forwarder.unnamed
-        ids = tuple(self.session.tokens)
-        start = forwarder.held
-        embeddings = options.input_embeddings
-        self._progress(start)
+    def begin(self) -> list[Emitted]:
+        """The first token, none after a cancelled prefill; the next thing is ``loop.go_on()``."""
+        if self._first is None:
+            return []
+        (sample, logprobs), self._first = self._first, None
+        return self.loop.emit([one_id(sample)], SAMPLED, [logprobs])
+
+    def counted(self, tokens: Iterable[Emitted]) -> Iterator[Emitted]:
+        """The same tokens, timed and counted as they pass."""
+        if self.ending is not None:
+            return
+        stats = self.stats
+        for token in tokens:
+            stats.decode_ms = (time.perf_counter() - self._decoding) * 1e3
+            stats.generated_tokens += 1
+            yield token
+        stats.decode_ms = (time.perf_counter() - self._decoding) * 1e3
+
+    def _chunks(self) -> Iterator[None]:
+        """Forward the prompt but its last token; everyone who wants to hears of each chunk."""
+        options, forwarder = self.options, self.forwarder
+        ids, start = tuple(self.session.tokens), self.forwarder.held
         if self.drafting is not None:
             self.drafting.missed(ids[:start])
         self._snapshot(start)
-        stop_at = None if options.snapshot_at is None else options.snapshot_at + unnamed
-        for first, last in forwarder.prefill(ids, start, stop_at=stop_at, embeddings=embeddings):
+        at = options.snapshot_at
+        stop_at = None if at is None else at + forwarder.unnamed
+        for first, last in forwarder.prefill(
+            ids, start, stop_at=stop_at, embeddings=options.input_embeddings
+        ):
             if self.drafting is not None:
                 self.drafting.prefilled(ids[first:last], forwarder.last_taps)
             self._progress(last)
             self._snapshot(last)
-            if self._cancelled():
-                return None
-        tail = None if embeddings is None else embeddings[None, -1:]
-        sample = forwarder.step(row(ids[-1:]), ids, len(ids), tail)
-        if self.drafting is not None:
-            self.drafting.prompt_done(ids[-1], forwarder.last_taps)
-        return sample
+            yield
 
     def _snapshot(self, done: int) -> None:
         """Hand out a copy of the caches when they hold exactly the wanted prefix."""
@@ -212,56 +228,39 @@ class Run:
     # --- pieces ------------------------------------------------------------------------
 
     def _make_pieces(self) -> Generator[Piece, None, None]:
-        text = TextStream(self.request.tokenizer, self.options.stop)
-        stopped = False
         source = self.emitted()
         try:
             for token in source:
-                segment = text.add(token.token)
-                piece = self._piece(token, segment)
-                if text.stopped:
-                    stopped = True
-                    self.ending = Ending("stop")
-                    piece.finish_reason = "stop"
-                self._record(piece)
+                piece = self.take(token)
                 yield piece
-                if stopped:
+                if piece.finish_reason:
                     return
-            rest = text.finish()
-            if text.stopped or self.ending is None:
-                self.ending = Ending("stop" if text.stopped else "cancelled")
-            self._parts.append(rest)
-            self.finish()
-            yield Piece(rest, None, finish_reason=self.ending.reason)
+            yield self.last()
         finally:
             source.close()
-            if stopped:
+            if self.reply.stopped:
                 self.ending = Ending("stop")
             self.finish()
 
-    def _piece(self, token: Emitted, segment: str) -> Piece:
-        options = self.options
-        piece = Piece(segment, token.token, token.origin)
-        if token.logprobs is not None:
-            if options.logprobs:
-                piece.logprobs = token.logprobs
-            if options.top_logprobs:
-                piece.top_logprobs = top(token.logprobs, options.top_logprobs)
+    def take(self, token: Emitted) -> Piece:
+        """A token as the caller sees it; the last one if it completes a stop string."""
+        piece = self.reply.add(token)
+        if self.reply.stopped:
+            self.ending = Ending("stop")
+            piece.finish_reason = "stop"
         return piece
 
-    def _record(self, piece: Piece) -> None:
-        token = cast("int", piece.token)
-        self.tokens.append(token)
-        self.origins.append(piece.origin)
-        self._parts.append(piece.text)
-        if piece.logprobs is not None:
-            self._token_logprobs.append(one_float(piece.logprobs[token]))
-        if piece.top_logprobs is not None:
-            self._tops.append(piece.top_logprobs)
+    def last(self) -> Piece:
+        """What is left to say when no more tokens come."""
+        rest = self.reply.finish()
+        if self.reply.stopped or self.ending is None:
+            self.ending = Ending("stop" if self.reply.stopped else "cancelled")
+        self.finish()
+        return Piece(rest, None, finish_reason=self.ending.reason)
 
     def _known(self) -> list[int]:
         """The session, and the EOS that ended it."""
-        eos = self._loop.ending.eos if self._loop and self._loop.ending else None
+        eos = self.loop.ending.eos if self.loop.ending else None
         return [*self.session.tokens, *(() if eos is None else (eos,))]
 
     def fill_caches(self) -> None:
@@ -272,11 +271,11 @@ class Run:
 
     def finish(self) -> None:
         """Settle the statistics; safe to call again."""
-        stats, loop = self.stats, self._loop
+        stats, loop = self.stats, self.loop
         if self._closed:
             return
         self._closed = True
-        if loop is not None:
+        if self._begun:
             self.session.settle(0, 0)
             stats.target_forwards = self.forwarder.forwards
             stats.rounds = first_rounds(loop.counters.rounds, stats.generated_tokens)
@@ -297,12 +296,3 @@ def first_rounds(rounds: list[int], emitted: int) -> list[int]:
         kept.append(min(count, emitted))
         emitted -= count
     return kept
-
-
-def top(logprobs: mx.array, count: int) -> list[tuple[int, float]]:
-    """The ``count`` most likely ids of a ``[V]`` row with their log-probabilities, best first."""
-    count = min(count, logprobs.shape[0])
-    best = mx.argpartition(-logprobs, kth=count - 1)[:count]
-    values = cast("list[float]", logprobs[best].tolist())
-    pairs = zip(ids_of(best), values, strict=True)
-    return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))

@@ -1,0 +1,224 @@
+"""The course of one reply, however its forwards are made: what entered, what was offered, the end.
+
+A ``DecodeLoop`` forwards one request alone, a row loop several together; both hold a course
+for each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+from attrs import define
+
+from mlxfill.engine.counters import Counters
+from mlxfill.engine.gate import NOTHING, Gate, Plan
+from mlxfill.engine.results import SAMPLED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mlxfill.engine.drafting import Drafting
+    from mlxfill.engine.forward import Forwarder, Judged
+    from mlxfill.engine.results import FinishReason
+    from mlxfill.engine.session import Offer, Session
+
+CLEAR_EVERY = 256
+BUBBLE = 0.08
+"""First guess at the share of a step that is lost when the host waits before it dispatches."""
+FOLLOW = 0.1
+
+
+@define
+class Emitted:
+    """One token that entered the session.  ``logprobs``: ``[V]``, lazy."""
+
+    token: int
+    origin: str
+    logprobs: mx.array | None
+
+
+@define
+class Ending:
+    """How a request ended.  ``eos`` is the id that ended it, never emitted."""
+
+    reason: FinishReason
+    eos: int | None = None
+    logprobs: mx.array | None = None
+
+
+class Course:
+    """Session, drafter, gate and counters of one request."""
+
+    def __init__(  # noqa: PLR0913 - all state of one request, made by the engine
+        self,
+        forwarder: Forwarder,
+        session: Session,
+        gate: Gate,
+        drafting: Drafting | None,
+        *,
+        want_logprobs: bool,
+        append_chunk: int,
+        cancelled: Callable[[], bool],
+        paused: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``append_chunk``: most ids of an asserted span per forward, 0: all."""
+        self.forwarder, self.session, self.gate = forwarder, session, gate
+        self.drafting, self.cancelled, self.paused = drafting, cancelled, paused
+        self.counters = Counters()
+        self.ending: Ending | None = None
+        self.want_logprobs, self.append_chunk = want_logprobs, append_chunk
+        self.bubble = BUBBLE
+        self._uncleared = 0
+        self._burst_open = False
+
+    @property
+    def budget(self) -> int:
+        """Tokens that may still be emitted."""
+        return self.session.budget
+
+    # --- offers and plans ----------------------------------------------------------------
+
+    def ask(self) -> Offer | None:
+        """The first offer, if any."""
+        offer = self.session.ask()
+        if offer is None:
+            self.session.drop_streaks()
+        return offer
+
+    def room(self) -> int:
+        """Most ids that a window after the pending token may draft now."""
+        room, limit = self.budget - 1, self.forwarder.room()
+        return room if limit is None else min(room, limit - 1)
+
+    def plan_offer(self, offer: Offer) -> Plan:
+        """How much of an offer to verify now."""
+        limit = min(len(offer.ids), self.room())
+        return self.gate.plan(offer.seat.survival, offer.evidence, limit) if limit > 0 else NOTHING
+
+    def wants_hot(self, offer: Offer | None) -> bool:
+        """Whether to wait for the sample in flight before anything else is dispatched."""
+        if offer is not None and self.promising(offer):
+            return True
+        if self.session.near():
+            return True
+        drafting = self.drafting
+        return drafting is not None and drafting.plan(self.gate, self.room() - 1).depth > 0
+
+    def promising(self, offer: Offer) -> bool:
+        """Whether waiting for the sample in flight is worth the overlap that it costs."""
+        if not self.gate.enabled:
+            return True
+        survival, evidence = offer.seat.survival, offer.evidence
+        limit = min(len(offer.ids), self.room()) - 1
+        plan = self.gate.plan(survival, evidence + 1, limit)
+        return survival.rate(evidence) * plan.gain > self.bubble and self.gate.pay(self.bubble)
+
+    # --- outcomes ------------------------------------------------------------------------
+
+    def settle_first(self, offer: Offer, token: int) -> None:
+        """A plain step tells for free whether the offer's first id was right."""
+        hit = offer.ids[0] == token
+        self.session.settle(int(hit), 1, None if hit else token)
+
+    def settle_window(self, depth: int, judged: Judged) -> None:
+        """The first ``depth`` ids of the open offer went through a window."""
+        accepted = judged.accepted
+        instead = judged.sampled[accepted] if accepted < depth else None
+        self.session.settle(accepted, min(accepted + 1, depth), instead)
+
+    def account(self, origin: str, drafted: int, accepted: int, draft_cost: float = 0.0) -> None:
+        """Count a window of ``drafted`` ids."""
+        self.counters.windows += 1
+        self.counters.drafted_from[origin] += drafted
+        self.counters.accepted_from[origin] += accepted
+        self.gate.settle(drafted, accepted, draft_cost)
+
+    def account_span(self, offer: Offer, *, wasted_sample: bool) -> None:
+        """Count an asserted span and tell its source."""
+        ids, origin = offer.ids, offer.proposal.origin
+        self.session.settle(len(ids), len(ids))
+        self.counters.fill_events += 1
+        self.counters.truncations += len(ids) < len(offer.proposal.ids)
+        self.counters.span_lengths.append(len(ids))
+        self.counters.injected_from[origin] += len(ids)
+        self.counters.wasted_samples += wasted_sample
+
+    # --- the drafter's view of the rest ---------------------------------------------------
+
+    def note_taps(self, taps: mx.array | None) -> None:
+        """Taps ``[1, S, n*H]`` of a forward that was not the drafter's round."""
+        if self.drafting is not None:
+            self.drafting.note(taps)
+
+    def rest_drafter(self) -> None:
+        """A plain step or another's round went by."""
+        if self.drafting is not None:
+            self.drafting.rest(self.session.tokens, self.forwarder.held)
+
+    # --- emitting -------------------------------------------------------------------------
+
+    def emit_judged(self, values: Sequence[int], judged: Judged, origin: str) -> list[Emitted]:
+        """Accepted drafts, then the target's own choice after them."""
+        n, rows = judged.accepted, judged.logprobs
+        out: list[Emitted] = []
+        if n:
+            out += self.emit(values[:n], origin, [rows[i] for i in range(n)], more=True)
+        if self.ending is None:
+            out += self.emit(judged.sampled[n:], SAMPLED, [rows[n]])
+        return out
+
+    def emit(
+        self,
+        ids: Sequence[int],
+        origin: str,
+        rows: Sequence[mx.array | None],
+        *,
+        more: bool = False,
+    ) -> list[Emitted]:
+        """Enter tokens into the session; all are in it before a consumer sees the first."""
+        if not self.enter(ids, rows[-1] if rows else None, more=more):
+            return []
+        return [
+            Emitted(token, origin, rows[i] if i < len(rows) else None)
+            for i, token in enumerate(ids)
+        ]
+
+    def enter(self, ids: Sequence[int], last: mx.array | None, *, more: bool = False) -> bool:
+        """Enter tokens into the session and decide about the end; False for EOS, which stays out.
+
+        ``last``: the log-probabilities that the last one was chosen from.  ``more``: the same
+        forward emits further tokens.  Only a sampled token can be EOS.
+        """
+        session = self.session
+        if ids[-1] in session.rules.eos:
+            self.ending = Ending("stop", ids[-1], last)
+            return False
+        session.add(ids)
+        self._count(len(ids), more=more)
+        if session.budget <= 0:
+            self.ending = Ending("length")
+        elif self.cancelled():
+            self.ending = Ending("cancelled")
+        return True
+
+    def _count(self, count: int, *, more: bool) -> None:
+        rounds = self.counters.rounds
+        if self._burst_open:
+            rounds[-1] += count
+        else:
+            rounds.append(count)
+        self._burst_open = more
+        self._uncleared += count
+        if self._uncleared >= CLEAR_EVERY:
+            self._uncleared = 0
+            mx.clear_cache()
+
+    def statistics(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The ``fill`` and ``spec`` counters."""
+        spec = self.counters.spec(self.session)
+        if self.drafting is not None:
+            spec.update(self.drafting.stats())
+        if self.forwarder.phases is not None:
+            spec["phase_ms"] = {k: round(v, 3) for k, v in self.forwarder.phases.ms.items()}
+        return self.counters.fill(self.session), spec

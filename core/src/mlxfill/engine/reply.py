@@ -1,0 +1,73 @@
+"""The readable side of one request: tokens to pieces of text, and the record of both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import mlx.core as mx
+
+from mlxfill.engine.results import Piece
+from mlxfill.engine.text import TextStream
+from mlxfill.model.reading import ids as ids_of
+from mlxfill.model.reading import one_float
+
+if TYPE_CHECKING:
+    from mlxfill.engine.course import Emitted
+    from mlxfill.engine.options import Options
+
+
+class Reply:
+    """Grows by one token at a time.
+
+    ``stopped``: a stop string is complete; tokens after it are not wanted.
+    """
+
+    def __init__(self, tokenizer: Any, options: Options) -> None:  # noqa: ANN401
+        """``tokenizer`` is mlx-lm's wrapper."""
+        self.tokens: list[int] = []
+        self.origins: list[str] = []
+        self.logprobs: list[float] = []
+        self.tops: list[list[tuple[int, float]]] = []
+        self._options = options
+        self._parts: list[str] = []
+        self._stream = TextStream(tokenizer, options.stop)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string is complete."""
+        return self._stream.stopped
+
+    @property
+    def text(self) -> str:
+        """All text so far."""
+        return "".join(self._parts)
+
+    def add(self, token: Emitted) -> Piece:
+        """Record a token; answers what became readable with it."""
+        options, logprobs = self._options, token.logprobs
+        piece = Piece(self._stream.add(token.token), token.token, token.origin)
+        self.tokens.append(token.token)
+        self.origins.append(token.origin)
+        self._parts.append(piece.text)
+        if logprobs is not None and options.logprobs:
+            piece.logprobs = logprobs
+            self.logprobs.append(one_float(logprobs[token.token]))
+        if logprobs is not None and options.top_logprobs:
+            piece.top_logprobs = top(logprobs, options.top_logprobs)
+            self.tops.append(piece.top_logprobs)
+        return piece
+
+    def finish(self) -> str:
+        """Text that was held back until the end."""
+        rest = self._stream.finish()
+        self._parts.append(rest)
+        return rest
+
+
+def top(logprobs: mx.array, count: int) -> list[tuple[int, float]]:
+    """The ``count`` most likely ids of a ``[V]`` row with their log-probabilities, best first."""
+    count = min(count, logprobs.shape[0])
+    best = mx.argpartition(-logprobs, kth=count - 1)[:count]
+    values = cast("list[float]", logprobs[best].tolist())
+    pairs = zip(ids_of(best), values, strict=True)
+    return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
