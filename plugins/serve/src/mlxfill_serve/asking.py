@@ -1,0 +1,236 @@
+"""From a checked body to what the engine is asked."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from mlxfill_serve.bodies import ChatBody, Chosen, CompletionBody, TextPart
+from mlxfill_serve.errors import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mlxfill import Engine
+    from mlxfill.engine.run import Run
+    from mlxfill_serve.bodies import Asked, Message
+    from mlxfill_serve.settings import ServeSettings
+
+SEEDS = 1 << 63
+SAMPLING = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "xtc_probability",
+    "xtc_threshold",
+    "repetition_penalty",
+    "repetition_context_size",
+    "presence_penalty",
+    "presence_context_size",
+    "frequency_penalty",
+    "frequency_context_size",
+)
+"""Named alike in bodies and in the engine."""
+
+NO_TEMPLATE_OPTIONS = frozenset(
+    {
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "conversation",
+        "documents",
+        "max_length",
+        "messages",
+        "padding",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "tokenize",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+    }
+)
+"""Arguments of ``apply_chat_template`` that are no variables of a template."""
+
+
+@frozen
+class Question:
+    """A request for one reply: prompt, tools and options of ``Engine.stream``."""
+
+    prompt: Any
+    tools: list[dict[str, Any]] | None
+    options: Mapping[str, Any]
+
+    def open(self, engine: Engine, index: int = 0) -> Run:
+        """The run that answers; further choices differ by their seeds."""
+        options = dict(self.options)
+        if index and options.get("seed") is not None:
+            options["seed"] = (options["seed"] + index) % SEEDS
+        return engine.stream(self.prompt, tools=self.tools, **options)
+
+
+def chat_question(body: ChatBody, settings: ServeSettings) -> Question:
+    """What a chat request asks.  Raises ``ApiError`` for what cannot be had."""
+    if body.role_mapping is not None:
+        raise _refused("role_mapping", "a prompt is made by the model's chat template")
+    if body.response_format is not None and body.response_format.get("type") != "text":
+        raise _refused("response_format", "install mlxfill-constrain")
+    options = common_options(body, settings)
+    wanted = _given(body.max_completion_tokens, body.max_tokens)
+    options.update(_max_tokens(wanted, settings))
+    options["logprobs"] = bool(body.logprobs)
+    if body.logprobs and (body.top_logprobs or 0) > 0:
+        options["top_logprobs"] = body.top_logprobs
+    template = _template_options(body)
+    if template:
+        options["template_options"] = template
+    return Question([for_template(m) for m in body.messages], _tools(body), options)
+
+
+def completion_questions(body: CompletionBody, settings: ServeSettings) -> list[Question]:
+    """What a completion request asks: one question a prompt."""
+    for name in ("suffix", "best_of"):
+        value = getattr(body, name)
+        if value is not None and value != 1:
+            raise _refused(name, "leave it out")
+    options = common_options(body, settings)
+    options.update(_max_tokens(_given(body.max_completion_tokens, body.max_tokens), settings))
+    if body.logprobs is not None and body.logprobs is not False:
+        options["logprobs"] = True
+        tops = max(int(body.logprobs), body.top_logprobs or 0)
+        options["top_logprobs"] = tops
+    return [Question(prompt, None, options) for prompt in _prompts(body.prompt)]
+
+
+def _prompts(prompt: str | list[Any]) -> list[Any]:
+    if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)):
+        return [prompt]
+    if not prompt:
+        raise ApiError(400, "prompt is empty: at least one token is needed", param="prompt")
+    return list(prompt)
+
+
+def common_options(body: Asked, settings: ServeSettings) -> dict[str, Any]:
+    """Options of the engine that all requests have."""
+    options: dict[str, Any] = {
+        name: getattr(body, name) for name in SAMPLING if getattr(body, name) is not None
+    }
+    if options.get("repetition_penalty") == 0:  # mlx-lm's server: none
+        del options["repetition_penalty"]
+    if body.seed is not None:
+        options["seed"] = body.seed % SEEDS
+    if body.stop:
+        options["stop"] = [body.stop] if isinstance(body.stop, str) else body.stop
+    if body.logit_bias:
+        options["logit_bias"] = _biases(body.logit_bias)
+    if (body.n or 1) > settings.max_choices:
+        said = f"n must be 1 to {settings.max_choices}, not {body.n}"
+        raise ApiError(400, said, param="n", code="invalid_value")
+    return options | _drafting(body) | _extras(body)
+
+
+def _drafting(body: Asked) -> dict[str, int]:
+    """How much a request lets a drafter guess."""
+    if body.draft_model not in {None, "default_model"}:
+        raise _refused("draft_model", "a drafter is chosen when the server starts: --draft")
+    if body.mlxfill is not None and body.mlxfill.draft is False:
+        return {"num_draft_tokens": 0}
+    given = body.num_draft_tokens
+    return {} if given is None else {"num_draft_tokens": given}
+
+
+def _extras(body: Asked) -> dict[str, Any]:
+    session = body.mlxfill.session if body.mlxfill is not None else None
+    return {} if session is None else {"session": session}
+
+
+def for_template(message: Message) -> dict[str, Any]:
+    """A message as templates know it: text in one piece, arguments as an object."""
+    made: dict[str, Any] = {"role": message.role, "content": _text(message)}
+    if message.role == "developer":
+        made["role"] = "system"
+    for name in ("name", "tool_call_id", "reasoning_content"):
+        if getattr(message, name) is not None:
+            made[name] = getattr(message, name)
+    if message.tool_calls:
+        made["tool_calls"] = [
+            _call(call.model_dump(exclude_none=True)) for call in message.tool_calls
+        ]
+    return made
+
+
+def _text(message: Message) -> str:
+    content = message.content
+    if isinstance(content, list):
+        return "".join(part.text for part in content if isinstance(part, TextPart))
+    return content or ""
+
+
+def _call(call: dict[str, Any]) -> dict[str, Any]:
+    """Templates write arguments as JSON: they want the object."""
+    arguments = call["function"].get("arguments") or "{}"
+    if isinstance(arguments, str):
+        # What a model wrote in an earlier turn need not be JSON.
+        with suppress(ValueError, RecursionError):
+            arguments = json.loads(arguments)
+    return {**call, "type": "function", "function": {**call["function"], "arguments": arguments}}
+
+
+def _tools(body: ChatBody) -> list[dict[str, Any]] | None:
+    choice = body.tool_choice
+    if not body.tools:
+        if choice not in (None, "none", "auto"):
+            raise ApiError(400, "tool_choice needs tools", param="tool_choice")
+        return None
+    if choice == "required" or isinstance(choice, Chosen):
+        raise _refused("tool_choice", 'give "auto" or "none"')
+    names = [tool.function.name for tool in body.tools]
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise ApiError(400, f"two tools are named {double!r}", param="tools")
+    if choice == "none":
+        return None
+    return [tool.model_dump(exclude_unset=True) for tool in body.tools]
+
+
+def _template_options(body: ChatBody) -> dict[str, Any]:
+    options = dict(body.chat_template_kwargs or {})
+    for name in options:
+        if name in NO_TEMPLATE_OPTIONS or name.startswith("_"):
+            said = f"chat_template_kwargs may not hold {name!r}"
+            raise ApiError(400, said, param="chat_template_kwargs")
+    if body.reasoning_effort is not None:
+        options.setdefault("reasoning_effort", body.reasoning_effort)
+        if body.reasoning_effort in ("none", "minimal"):
+            options.setdefault("enable_thinking", False)
+    return options
+
+
+def _biases(given: Mapping[str, float]) -> dict[int, float]:
+    try:
+        return {int(token): bias for token, bias in given.items()}
+    except ValueError:
+        said = "logit_bias must map token ids to numbers"
+        raise ApiError(400, said, param="logit_bias", code="invalid_value") from None
+
+
+def _max_tokens(wanted: int | None, settings: ServeSettings) -> dict[str, int]:
+    cap = settings.max_tokens
+    if cap and wanted is not None and not 0 <= wanted <= cap:
+        said = f"max_tokens must be 0 to {cap}, which this server allows, not {wanted}"
+        raise ApiError(400, said, param="max_tokens", code="invalid_value")
+    return {} if wanted is None else {"max_tokens": wanted}
+
+
+def _given(first: int | None, second: int | None) -> int | None:
+    return second if first is None else first
+
+
+def _refused(name: str, remedy: str) -> ApiError:
+    said = f"{name} is not supported here: {remedy}"
+    return ApiError(400, said, param=name, code="unsupported_parameter")

@@ -1,0 +1,61 @@
+"""A tool call in JSON, passed on while it is written."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')
+"""A call that names its function first, up to the object with the arguments."""
+
+
+class CallStream:
+    """The text of one call.  ``begun``: its name was passed on.
+
+    Whatever is not ``{"name": "...", "arguments": {...`` is kept in ``text`` for a parser.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.begun = False
+        self._depth = 0
+        self._in_string = self._escaped = self._over = False
+
+    def feed(self, text: str) -> Iterator[tuple[str | None, str]]:
+        """Read on; gives name (once) and a piece of the arguments."""
+        if self._over:
+            return
+        if self.begun:
+            yield None, self._arguments(text)
+            return
+        self.text += text
+        head = _HEAD.match(self.text)
+        if head is None:
+            return
+        try:
+            name = json.loads(head[1])
+        except ValueError:
+            return
+        self.begun = True
+        yield name, self._arguments(self.text[head.end() :])
+
+    def _arguments(self, text: str) -> str:
+        """The part of ``text`` that belongs to the object with the arguments."""
+        for at, character in enumerate(text):
+            if self._in_string:
+                self._in_string = self._escaped or character != '"'
+                self._escaped = character == "\\" and not self._escaped
+            elif character == '"':
+                self._in_string = True
+            elif character in "{[":
+                self._depth += 1
+            elif character in "}]":
+                self._depth -= 1
+                if self._depth == 0:
+                    self._over = True
+                    return text[: at + 1]
+        return text

@@ -1,0 +1,198 @@
+"""One choice of an answer in OpenAI's shapes, as a stream and as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mlxfill_serve.logprobs import chat_logprobs, text_logprobs
+from mlxfill_serve.reply import CallArguments, CallBegun, Content, Reasoning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mlxfill.engine.results import Stats
+    from mlxfill_serve.jobs import Ended, Token
+    from mlxfill_serve.reply import Part, ReplyReader
+
+
+class ChatChoice:
+    """A choice of a chat completion.
+
+    ``with_logprobs`` and ``with_origins``: what is said of each token.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        reader: ReplyReader,
+        tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper, untyped
+        *,
+        with_logprobs: bool,
+        with_origins: bool,
+    ) -> None:
+        self.index, self.reader, self.tokenizer = index, reader, tokenizer
+        self.with_logprobs, self.with_origins = with_logprobs, with_origins
+        self.tokens: list[Token] = []
+        self.parts: list[Part] = []
+        self.reasoning_tokens = 0
+        self.stats: Stats | None = None
+        self.finish_reason: str | None = None
+
+    # --- as a stream ------------------------------------------------------------------
+
+    def opening(self) -> dict[str, Any]:
+        """The first delta, which names the role."""
+        return self._delta({"role": "assistant", "content": ""})
+
+    def feed(self, token: Token) -> Iterator[dict[str, Any]]:
+        """The deltas that a token brings, often one, as entries of ``choices``."""
+        self.reasoning_tokens += self.reader.reasoning and token.id is not None
+        parts = self.reader.feed(token.text)
+        self.tokens.append(token)
+        self.parts += parts
+        first: dict[str, Any] = {}
+        if self.with_logprobs and token.id is not None:
+            first["logprobs"] = self._logprobs([token])
+        if self.with_origins:
+            first["mlxfill"] = {"origin": token.origin, "token": token.id, "text": token.text}
+        deltas = [_delta(part) for part in parts] or ([{}] if first else [])
+        for delta in deltas:
+            yield {**self._delta(delta), **first}
+            first = {}
+
+    def end(self, ended: Ended) -> Iterator[dict[str, Any]]:
+        """The deltas that were held back, and the one that says why the reply is over."""
+        rest = self.reader.end()
+        self.parts += rest
+        self.stats = ended.stats
+        stopped = ended.reason == "stop"
+        self.finish_reason = "tool_calls" if stopped and self.reader.called else ended.reason
+        yield from (self._delta(_delta(part)) for part in rest)
+        yield self._delta({}, self.finish_reason)
+
+    def _delta(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+        return {
+            "index": self.index,
+            "delta": delta,
+            "logprobs": None,
+            "finish_reason": finish_reason,
+        }
+
+    # --- as a whole -------------------------------------------------------------------
+
+    def whole(self) -> dict[str, Any]:
+        """An entry of ``choices``."""
+        choice: dict[str, Any] = {
+            "index": self.index,
+            "message": message(self.parts),
+            "logprobs": self._logprobs(self.tokens) if self.with_logprobs else None,
+            "finish_reason": self.finish_reason,
+        }
+        if self.with_origins:
+            told = [{"text": t.text, "token": t.id, "origin": t.origin} for t in self.tokens]
+            choice["mlxfill"] = {"tokens": told}
+        return choice
+
+    def _logprobs(self, tokens: Iterable[Token]) -> dict[str, Any]:
+        return chat_logprobs(self.tokenizer, tokens)
+
+
+def _delta(part: Part) -> dict[str, Any]:
+    match part:
+        case Content(text):
+            return {"content": text}
+        case Reasoning(text):
+            return {"reasoning_content": text}
+        case CallBegun(index, call_id, name):
+            begun = {"name": name, "arguments": ""}
+            call = {"index": index, "id": call_id, "type": "function", "function": begun}
+            return {"tool_calls": [call]}
+        case CallArguments(index, text):
+            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+
+
+def message(parts: Iterable[Part]) -> dict[str, Any]:
+    """The message that the parts of a reply make up."""
+    content, reasoning = "", ""
+    calls: list[dict[str, Any]] = []
+    for part in parts:
+        match part:
+            case Content(text):
+                content += text
+            case Reasoning(text):
+                reasoning += text
+            case CallBegun(_, call_id, name):
+                begun = {"name": name, "arguments": ""}
+                calls.append({"id": call_id, "type": "function", "function": begun})
+            case CallArguments(index, text):
+                calls[index]["function"]["arguments"] += text
+    made: dict[str, Any] = {"role": "assistant", "content": content or None, "refusal": None}
+    if not calls:
+        made["content"] = content
+    if reasoning:
+        made["reasoning_content"] = reasoning
+    if calls:
+        made["tool_calls"] = calls
+    return made
+
+
+class TextChoice:
+    """A choice of a text completion."""
+
+    def __init__(
+        self,
+        index: int,
+        tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper, untyped
+        echoed: str,
+        *,
+        with_logprobs: bool,
+        with_origins: bool,
+    ) -> None:
+        """``echoed``: what stands before the text."""
+        self.index, self.tokenizer, self.echoed = index, tokenizer, echoed
+        self.with_logprobs, self.with_origins = with_logprobs, with_origins
+        self.tokens: list[Token] = []
+        self.reasoning_tokens = 0
+        self.stats: Stats | None = None
+        self.finish_reason: str | None = None
+        self._length = len(echoed)
+
+    def opening(self) -> dict[str, Any]:
+        """The first chunk: what is echoed."""
+        return self._chunk(self.echoed)
+
+    def feed(self, token: Token) -> Iterator[dict[str, Any]]:
+        """What a token brings, as an entry of ``choices``."""
+        self.tokens.append(token)
+        chunk = self._chunk(token.text)
+        if self.with_logprobs and token.id is not None:
+            chunk["logprobs"] = text_logprobs(self.tokenizer, [token], self._length)
+        self._length += len(token.text)
+        if self.with_origins:
+            chunk["mlxfill"] = {"origin": token.origin, "token": token.id, "text": token.text}
+        if token.text or self.with_logprobs or self.with_origins:
+            yield chunk
+
+    def end(self, ended: Ended) -> Iterator[dict[str, Any]]:
+        """The chunk that says why the text is over."""
+        self.stats, self.finish_reason = ended.stats, ended.reason
+        yield self._chunk("", self.finish_reason)
+
+    def _chunk(self, text: str, finish_reason: str | None = None) -> dict[str, Any]:
+        return {
+            "index": self.index,
+            "text": text,
+            "logprobs": None,
+            "finish_reason": finish_reason,
+        }
+
+    def whole(self) -> dict[str, Any]:
+        """An entry of ``choices``."""
+        text = self.echoed + "".join(token.text for token in self.tokens)
+        choice = self._chunk(text, self.finish_reason)
+        if self.with_logprobs:
+            choice["logprobs"] = text_logprobs(self.tokenizer, self.tokens, len(self.echoed))
+        if self.with_origins:
+            told = [{"text": t.text, "token": t.id, "origin": t.origin} for t in self.tokens]
+            choice["mlxfill"] = {"tokens": told}
+        return choice

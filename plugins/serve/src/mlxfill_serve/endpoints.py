@@ -1,0 +1,140 @@
+"""What the paths of the API answer."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+from starlette.responses import JSONResponse, Response
+
+from mlxfill_serve.answers import Answer, ClientGoneError
+from mlxfill_serve.asking import chat_question, completion_questions
+from mlxfill_serve.bodies import ChatBody, CompletionBody
+from mlxfill_serve.choices import ChatChoice, TextChoice
+from mlxfill_serve.generation import Generation
+from mlxfill_serve.reading import read_body
+from mlxfill_serve.reply import ReplyReader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+
+    from mlxfill_serve.asking import Question
+    from mlxfill_serve.bodies import Asked
+    from mlxfill_serve.models import Models
+    from mlxfill_serve.settings import ServeSettings
+    from mlxfill_serve.worker import EngineThread
+
+
+@frozen
+class Endpoints:
+    """The API on one engine."""
+
+    worker: EngineThread
+    models: Models
+    settings: ServeSettings
+
+    @property
+    def tokenizer(self) -> Any:  # noqa: ANN401 - mlx-lm's wrapper, untyped
+        """The model's; here it only decodes."""
+        return self.worker.engine.tokenizer if self.worker.engine else None
+
+    async def chat(self, request: Request) -> Response:
+        """``POST /v1/chat/completions``."""
+        body = await read_body(request, ChatBody, self.settings.max_body)
+        name, _ = self.models.chosen(body.model, body.adapters)
+        question = chat_question(body, self.settings)
+        generation = self._begin([question], body)
+        opened = await generation.opened()
+        choices = [
+            ChatChoice(
+                index,
+                ReplyReader(self.tokenizer, question.tools, each.prompt_text),
+                self.tokenizer,
+                with_logprobs=bool(body.logprobs),
+                with_origins=_origins(body),
+            )
+            for index, each in enumerate(opened)
+        ]
+        answer = Answer(
+            generation,
+            choices,
+            name,
+            "chat.completion",
+            "chat.completion.chunk",
+            "chatcmpl",
+            _usage_wanted(body),
+        )
+        return await self._answered(answer, body, request)
+
+    async def complete(self, request: Request) -> Response:
+        """``POST /v1/completions``."""
+        body = await read_body(request, CompletionBody, self.settings.max_body)
+        name, _ = self.models.chosen(body.model, body.adapters)
+        questions = completion_questions(body, self.settings)
+        generation = self._begin(questions, body)
+        opened = await generation.opened()
+        choices = [
+            TextChoice(
+                index,
+                self.tokenizer,
+                self._echoed(each.prompt_text, questions[index // (body.n or 1)], body),
+                with_logprobs=body.logprobs is not None and body.logprobs is not False,
+                with_origins=_origins(body),
+            )
+            for index, each in enumerate(opened)
+        ]
+        kind = "text_completion"
+        answer = Answer(generation, choices, name, kind, kind, "cmpl", _usage_wanted(body))
+        return await self._answered(answer, body, request)
+
+    async def list_models(self, _: Request) -> Response:
+        """``GET /v1/models``."""
+        return JSONResponse(self.models.listed())
+
+    async def one_model(self, request: Request) -> Response:
+        """``GET /v1/models/NAME``."""
+        return JSONResponse(self.models.one(request.path_params["name"]))
+
+    async def health(self, _: Request) -> Response:
+        """``GET /health``: 503 when the engine is dead."""
+        worker = self.worker
+        told = {
+            "status": "ok" if worker.alive else "unavailable",
+            "model": self.models.name,
+            "rows": worker.rows,
+            "outstanding": worker.outstanding,
+        }
+        return JSONResponse(told, 200 if worker.alive else 503)
+
+    def _begin(self, questions: Sequence[Question], body: Asked) -> Generation:
+        openers = [
+            partial(question.open, index=index)
+            for question in questions
+            for index in range(body.n or 1)
+        ]
+        return Generation(self.worker, self.settings, openers)
+
+    async def _answered(self, answer: Answer, body: Asked, request: Request) -> Response:
+        if body.stream:
+            return answer.stream()
+        try:
+            return await answer.whole(request)
+        except ClientGoneError:
+            return Response(status_code=499)
+
+    def _echoed(self, prompt_text: str, question: Question, body: CompletionBody) -> str:
+        if not body.echo:
+            return ""
+        return prompt_text or str(self.tokenizer.decode(question.prompt))
+
+
+def _origins(body: Asked) -> bool:
+    return body.mlxfill is not None and body.mlxfill.origins
+
+
+def _usage_wanted(body: Asked) -> bool:
+    asked = body.stream_options is not None and bool(body.stream_options.include_usage)
+    return asked or _origins(body)

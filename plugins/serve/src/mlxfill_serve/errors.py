@@ -1,0 +1,65 @@
+"""What a client hears when a request cannot be answered: OpenAI's error object, one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from mlxfill import ConfigError, MlxfillError
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    503: "service_unavailable_error",
+    504: "timeout_error",
+}
+
+
+class ApiError(Exception):
+    """An answer with a status of 400 or more."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """``param`` names the field at fault, ``code`` the kind of fault, as OpenAI does."""
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+        self.headers = headers or {}
+
+    def body(self) -> dict[str, Any]:
+        """OpenAI's error object."""
+        default = "invalid_request_error" if self.status < 500 else "server_error"  # noqa: PLR2004
+        kind = _TYPES.get(self.status, default)
+        told = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": told}
+
+    def response(self) -> JSONResponse:
+        """The whole answer."""
+        return JSONResponse(self.body(), self.status, self.headers)
+
+
+def dead_engine() -> ApiError:
+    """The engine's thread is no more."""
+    return ApiError(
+        503, "the engine stopped after an error: restart the server", code="engine_dead"
+    )
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """What became of a generation, as its client is told."""
+    if isinstance(error, ApiError):
+        return error
+    line = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, MlxfillError) and not isinstance(error, ConfigError):
+        code = "context_length_exceeded" if "the model's context is" in line else None
+        return ApiError(400, line, code=code)
+    return ApiError(500, f"generation failed: {type(error).__name__}: {line}")

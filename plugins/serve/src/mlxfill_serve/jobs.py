@@ -1,0 +1,73 @@
+"""One generation on its way from an HTTP handler to the engine's thread and back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from attrs import define, field, frozen
+
+if TYPE_CHECKING:
+    from mlxfill import Engine, Fault
+    from mlxfill.engine.results import Stats
+    from mlxfill.engine.run import Run
+    from mlxfill_serve.mailbox import Mailbox
+
+Opener = Callable[["Engine"], "Run"]
+"""Opens a run; called in the engine's thread."""
+
+
+class Token(NamedTuple):
+    """One token.  ``tops``: the likeliest (id, log-probability) pairs."""
+
+    text: str
+    id: int | None
+    origin: str
+    logprob: float | None = None
+    tops: list[tuple[int, float]] | None = None
+
+
+@frozen
+class Opened:
+    """The request is legal and its prompt is known."""
+
+    prompt_tokens: int
+    prompt_text: str
+
+
+@frozen
+class Ended:
+    """No more tokens."""
+
+    reason: str
+    stats: Stats
+    faults: list[Fault]
+
+
+Event = Opened | Token | Ended | Exception
+
+
+@define(eq=False)
+class Job:
+    """A run to be made, and where its tokens go.
+
+    ``index`` tells the jobs of one request apart, which share a mailbox.  ``gone``: set by the
+    handler when nobody listens any more; the engine's thread then drops the run.
+    """
+
+    open: Opener
+    mailbox: Mailbox[tuple[int, Event]]
+    index: int = 0
+    timeout: float = 600.0
+    adapter: str | None = None
+    gone: bool = False
+    born: float = field(factory=time.monotonic)
+
+    def tell(self, event: Event) -> None:
+        """Send an event to the handler."""
+        self.mailbox.put((self.index, event))
+
+    def late(self, now: float) -> bool:
+        """Whether its time is over."""
+        return now - self.born > self.timeout

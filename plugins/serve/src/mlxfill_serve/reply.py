@@ -1,0 +1,176 @@
+"""From the text that a model writes to the parts of a reply: reasoning, content, tool calls."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+from mlxfill_serve.callstream import CallStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+REASONING, NORMAL, TOOL = "reasoning", "normal", "tool"  # mlx-lm's names
+
+
+class Content(NamedTuple):
+    """Text for the user."""
+
+    text: str
+
+
+class Reasoning(NamedTuple):
+    """What the model thinks before it answers."""
+
+    text: str
+
+
+class CallBegun(NamedTuple):
+    """The next tool call; ``call`` counts from 0."""
+
+    call: int
+    id: str
+    name: str
+
+
+class CallArguments(NamedTuple):
+    """A further piece of the JSON text of a call's arguments."""
+
+    call: int
+    text: str
+
+
+Part = Content | Reasoning | CallBegun | CallArguments
+
+
+class ReplyReader:
+    """Takes text as it comes and gives the parts of the reply as early as they are certain.
+
+    Markers are mlx-lm's for the model.  A call whose text is JSON is passed on while it is
+    written; any other is parsed at its end by mlx-lm's parser.  What turns out to be no call is
+    content.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper, untyped
+        tools: Sequence[Mapping[str, Any]] | None,
+        prompt_text: str,
+    ) -> None:
+        """``prompt_text`` shows whether the template has opened a block of reasoning."""
+        from mlx_lm.generate import TextStateMachine
+
+        self._tokenizer, self._tools = tokenizer, list(tools or [])
+        self._machine = TextStateMachine
+        self._state = TextStateMachine(_edges(tokenizer, bool(tools))).make_state(
+            _opening(tokenizer, prompt_text)
+        )
+        self._call: CallStream | None = None
+        self._made = 0
+        self._spoken = False
+        self._after_reasoning = self._state[0] == REASONING
+
+    @property
+    def called(self) -> bool:
+        """Whether a tool was called."""
+        return self._made > 0
+
+    @property
+    def reasoning(self) -> bool:
+        """Whether the model is thinking."""
+        return bool(self._state[0] == REASONING)
+
+    def feed(self, text: str) -> list[Part]:
+        """Read on."""
+        self._state, segments = self._machine.split(self._state, text)
+        return list(self._parts(segments))
+
+    def end(self) -> list[Part]:
+        """Nothing follows: give what was held back."""
+        self._state, rest, state = self._machine.flush(self._state)
+        return [*self._parts([(state, rest)]), *self._end_call(finished=False)]
+
+    def _parts(self, segments: Iterable[tuple[str, str]]) -> Iterator[Part]:
+        for state, text in segments:
+            if state != TOOL:
+                yield from self._end_call(finished=True)
+            if state == TOOL:
+                yield from self._in_call(text)
+            elif state == REASONING:
+                self._after_reasoning = True
+                yield from [Reasoning(text)] if text else []
+            else:
+                yield from self._content(text)
+
+    def _content(self, text: str) -> Iterator[Content]:
+        """Content; line breaks between the markup are none."""
+        if self._after_reasoning or self._made:
+            text = text.lstrip("\n") if not self._spoken else text
+        if self._made and not text.strip():
+            return
+        if text:
+            self._spoken = True
+            yield Content(text)
+
+    def _in_call(self, text: str) -> Iterator[Part]:
+        if self._call is None:
+            self._call = CallStream()
+        for name, arguments in self._call.feed(text):
+            if name is not None:
+                yield self._begin(name)
+            if arguments:
+                yield CallArguments(self._made - 1, arguments)
+
+    def _begin(self, name: str) -> CallBegun:
+        self._made += 1
+        self._spoken = False
+        return CallBegun(self._made - 1, f"call_{uuid4().hex[:24]}", name)
+
+    def _end_call(self, *, finished: bool) -> Iterator[Part]:
+        call, self._call = self._call, None
+        if call is None or call.begun:
+            return
+        calls = self._parsed(call.text)
+        for found in calls:
+            begun = self._begin(str(found["name"]))
+            yield begun
+            yield CallArguments(begun.call, as_json(found.get("arguments") or {}))
+        if not calls:
+            end = self._tokenizer.tool_call_end if finished else ""
+            yield Content(f"{self._tokenizer.tool_call_start}{call.text}{end}")
+
+    def _parsed(self, text: str) -> list[Mapping[str, Any]]:
+        try:
+            found = self._tokenizer.tool_parser(text, self._tools)
+        except Exception:  # noqa: BLE001 - a parser raises what it likes for text that is no call
+            return []
+        calls = found if isinstance(found, list) else [found]
+        return [call for call in calls if isinstance(call, dict) and call.get("name")]
+
+
+def as_json(arguments: object) -> str:
+    """Arguments as OpenAI's clients want them: JSON text."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _opening(tokenizer: Any, prompt_text: str) -> str:  # noqa: ANN401
+    """The state in which the reply begins."""
+    if tokenizer.has_thinking and prompt_text.rstrip().endswith(tokenizer.think_start):
+        return REASONING
+    return str(tokenizer.response_initial_state or NORMAL)
+
+
+def _edges(tokenizer: Any, tools: bool) -> dict[str, list[tuple[str, str]]]:  # noqa: ANN401
+    """Which marker leads from which state to which."""
+    edges: dict[str, list[tuple[str, str]]] = {NORMAL: [], REASONING: [], TOOL: []}
+    if tokenizer.has_thinking:
+        edges[NORMAL].append((tokenizer.think_start, REASONING))
+        edges[REASONING].append((tokenizer.think_end, NORMAL))
+    if tools and tokenizer.has_tool_calling:
+        edges[NORMAL].append((tokenizer.tool_call_start, TOOL))
+        if tokenizer.tool_call_end:
+            edges[TOOL].append((tokenizer.tool_call_end, NORMAL))
+    for state, more in tokenizer.response_transitions.items():
+        edges.setdefault(state, []).extend((marker, to) for marker, to in more)
+    return edges

@@ -1,0 +1,48 @@
+"""What the operator decides: the table ``[plugins.serve]``, and options of ``mlxfill serve``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import field, frozen
+
+from mlxfill import InputError
+
+
+def _at_least(low: float) -> Any:  # noqa: ANN401 - an attrs validator
+    def check(_: object, attribute: Any, value: float) -> None:  # noqa: ANN401
+        if not value >= low:
+            raise InputError(f"{attribute.name} must be at least {low:g}, not {value!r}")
+
+    return check
+
+
+def _port(_: object, attribute: Any, value: int) -> None:  # noqa: ANN401
+    if not 0 <= value <= 65535:  # noqa: PLR2004 - what TCP has
+        raise InputError(f"{attribute.name} must be 0 to 65535, not {value!r}")
+
+
+@frozen(kw_only=True)
+class ServeSettings:
+    """Where the server listens and what a request may cost.
+
+    ``rows`` requests are decoded together, ``queue`` more may wait; any more get 429.  ``timeout``:
+    seconds that one request may take.  ``max_tokens``: most tokens that a request may ask for, 0:
+    as many as the context holds.  ``max_body``: bytes of a request.  ``max_choices``: largest
+    ``n``.  ``drain``: seconds that running requests are given when the server is told to stop.
+    ``allow``: request extras that cost more than the request itself (``audit``).
+    """
+
+    host: str = "127.0.0.1"
+    port: int = field(default=8080, validator=_port)
+    api_key: str | None = field(default=None, repr=False)
+    rows: int = field(default=8, validator=_at_least(1))
+    queue: int = field(default=64, validator=_at_least(0))
+    timeout: float = field(default=600.0, validator=_at_least(0.001))
+    max_tokens: int = field(default=0, validator=_at_least(0))
+    max_body: int = field(default=8_000_000, validator=_at_least(1))
+    max_choices: int = field(default=8, validator=_at_least(1))
+    drain: float = field(default=30.0, validator=_at_least(0))
+    origins: tuple[str, ...] = ()
+    adapters: dict[str, str] = field(factory=dict)
+    allow: tuple[str, ...] = ()

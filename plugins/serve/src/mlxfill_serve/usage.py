@@ -1,0 +1,59 @@
+"""What a request cost, in OpenAI's fields and ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlxfill.engine.results import Stats
+
+
+def usage(runs: Sequence[Stats], reasoning_tokens: int = 0) -> dict[str, Any]:
+    """The counts of all choices of a request.
+
+    ``fill`` and ``speculation`` are the engine's counters; ``tokens_per_second`` counts from the
+    first token on.
+    """
+    first = runs[0]
+    generated = sum(run.generated_tokens for run in runs)
+    forwards = sum(run.target_forwards for run in runs)
+    seconds = sum(run.decode_ms for run in runs) / 1e3
+    spec = _added([run.spec for run in runs])
+    return {
+        "prompt_tokens": first.prompt_tokens,
+        "completion_tokens": generated,
+        "total_tokens": first.prompt_tokens + generated,
+        "prompt_tokens_details": {"cached_tokens": first.cached_tokens},
+        "completion_tokens_details": {
+            "reasoning_tokens": reasoning_tokens,
+            "accepted_prediction_tokens": spec.get("accepted", 0),
+            "rejected_prediction_tokens": spec.get("rejected", 0),
+        },
+        "fill": _added([run.fill for run in runs]),
+        "speculation": spec,
+        "tokens_per_forward": round(generated / max(forwards, 1), 3),
+        "tokens_per_second": round(max(generated - len(runs), 0) / seconds, 1) if seconds else 0.0,
+        "target_forwards": forwards,
+        "prefill_ms": round(sum(run.prefill_ms for run in runs), 3),
+        "decode_ms": round(sum(run.decode_ms for run in runs), 3),
+        "seed": first.seed,
+    }
+
+
+def _added(counters: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Counters of several runs as one: numbers add up, lists follow each other."""
+    total: dict[str, Any] = {}
+    for counts in counters:
+        for name, value in counts.items():
+            total[name] = _plus(total.get(name), value)
+    return total
+
+
+def _plus(held: Any, value: Any) -> Any:  # noqa: ANN401 - numbers, lists or objects of them
+    if held is None:
+        return value
+    if isinstance(value, dict):
+        return _added([held, value])
+    return held + value if isinstance(value, int | float | list) else value
