@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from mlxfill_serve.choices import ChatChoice, TextChoice
     from mlxfill_serve.generation import Generation
+    from mlxfill_serve.metrics import Metrics
 
 DONE = b"data: [DONE]\n\n"
 
@@ -41,6 +42,7 @@ class Answer:
     kind: str
     chunk_kind: str
     prefix: str
+    metrics: Metrics
     with_usage: bool = False
     key: str = field(factory=lambda: uuid4().hex)
     created: int = field(factory=lambda: int(time.time()))
@@ -60,9 +62,9 @@ class Answer:
                 raise ClientGoneError
             collecting.result()
         finally:
-            self.generation.drop()
             leaving.cancel()
             collecting.cancel()
+            self._leave()
         choices = [choice.whole() for choice in self.choices]
         return JSONResponse({**self._head(self.kind), "choices": choices, "usage": self.usage()})
 
@@ -94,7 +96,13 @@ class Answer:
         except ApiError as error:
             yield _event(error.body())
         finally:
-            self.generation.drop()
+            self._leave()
+
+    def _leave(self) -> None:
+        """Whatever happened, nothing more is wanted."""
+        self.generation.drop()
+        for choice in self.choices:
+            self.metrics.count(choice.tokens, choice.stats)
 
     def _entries(self, index: int, event: object) -> list[dict[str, Any]]:
         choice = self.choices[index]

@@ -7,21 +7,26 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 
 from mlxfill_serve.endpoints import Endpoints
 from mlxfill_serve.errors import ApiError, as_api_error
+from mlxfill_serve.guard import Guard
+from mlxfill_serve.metrics import CONTENT_TYPE, Measured, Metrics
 from mlxfill_serve.models import Models
+from mlxfill_serve.openapi import document
 from mlxfill_serve.settings import ServeSettings
+from mlxfill_serve.static import Page
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from mlxfill_serve.worker import EngineThread
 
-PAGE = Path(__file__).parent / "page"
+FOLDER = Path(__file__).parent / "page"
 
 
 def make_app(
@@ -32,18 +37,44 @@ def make_app(
     :param name: the model's name in ``/v1/models`` and in requests.
     """
     settled = settings or ServeSettings()
-    api = Endpoints(worker, Models(name), settled)
+    metrics = Metrics(worker)
+    models = Models(name, tuple(settled.adapters))
+    api = Endpoints(worker, models, settled, metrics)
+
+    async def measured(_: Request) -> Response:
+        return Response(metrics.page(), media_type=CONTENT_TYPE)
+
+    async def described(_: Request) -> Response:
+        return JSONResponse(document())
+
     routes = [
         Route("/v1/chat/completions", api.chat, methods=["POST"]),
         Route("/chat/completions", api.chat, methods=["POST"]),
         Route("/v1/completions", api.complete, methods=["POST"]),
-        Route("/v1/models", api.list_models),
-        Route("/v1/models/{name:path}", api.one_model),
-        Route("/health", api.health),
-        Mount("/", StaticFiles(directory=PAGE, html=True)),
+        Route("/v1/models", api.list_models, methods=["GET"]),
+        Route("/v1/models/{name:path}", api.one_model, methods=["GET"]),
+        Route("/health", api.health, methods=["GET"]),
+        Route("/metrics", measured, methods=["GET"]),
+        Route("/openapi.json", described, methods=["GET"]),
+        Mount("/", Page(directory=FOLDER, html=True)),
+    ]
+    middleware = [
+        Middleware(Measured, metrics=metrics),
+        Middleware(Guard, settings=settled),
+        *([_cors(settled)] if settled.origins else []),
     ]
     handlers = {ApiError: _api_error, HTTPException: _http_error, Exception: _any_error}
-    return Starlette(routes=routes, exception_handlers=handlers)
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+
+
+def _cors(settings: ServeSettings) -> Middleware:
+    """Lets pages of the allowed origins read answers."""
+    return Middleware(
+        CORSMiddleware,
+        allow_origins=list(settings.origins),
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type"],
+    )
 
 
 async def _api_error(_: Request, error: Exception) -> Response:
@@ -59,4 +90,5 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _any_error(_: Request, error: Exception) -> Response:
-    return ApiError(500, f"{type(error).__name__}: {error}").response()
+    """A mistake of ours: the client gets one line, the log the rest."""
+    return as_api_error(error).response()

@@ -78,14 +78,14 @@ def chat_question(body: ChatBody, settings: ServeSettings) -> Question:
     """What a chat request asks.  Raises ``ApiError`` for what cannot be had."""
     if body.role_mapping is not None:
         raise _refused("role_mapping", "a prompt is made by the model's chat template")
-    if body.response_format is not None and body.response_format.get("type") != "text":
-        raise _refused("response_format", "install mlxfill-constrain")
     options = common_options(body, settings)
     wanted = _given(body.max_completion_tokens, body.max_tokens)
     options.update(_max_tokens(wanted, settings))
     options["logprobs"] = bool(body.logprobs)
     if body.logprobs and (body.top_logprobs or 0) > 0:
         options["top_logprobs"] = body.top_logprobs
+    if body.response_format is not None:
+        options["schema"] = _schema(body)
     template = _template_options(body)
     if template:
         options["template_options"] = template
@@ -196,6 +196,24 @@ def _tools(body: ChatBody) -> list[dict[str, Any]] | None:
     if choice == "none":
         return None
     return [tool.model_dump(exclude_unset=True) for tool in body.tools]
+
+
+def _schema(body: ChatBody) -> dict[str, Any] | None:
+    """What the reply must be, in a form that the engine takes."""
+    given = body.response_format or {}
+    kind = given.get("type")
+    if kind == "text":
+        return None
+    if kind not in {"json_object", "json_schema"} and set(given) not in ({"regex"}, {"lark"}):
+        said = (
+            'response_format must be {"type": "text"}, {"type": "json_object"}, '
+            '{"type": "json_schema", "json_schema": ...}, {"regex": ...} or {"lark": ...}'
+        )
+        raise ApiError(400, said, param="response_format", code="invalid_value")
+    if body.tools and body.tool_choice != "none":
+        said = "response_format holds the whole reply, which leaves no room for a call: leave out"
+        raise ApiError(400, f'{said} tools or give tool_choice "none"', param="response_format")
+    return given
 
 
 def _template_options(body: ChatBody) -> dict[str, Any]:

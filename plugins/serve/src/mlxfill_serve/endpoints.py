@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from mlxfill_serve.asking import Question
     from mlxfill_serve.bodies import Asked
+    from mlxfill_serve.metrics import Metrics
     from mlxfill_serve.models import Models
     from mlxfill_serve.settings import ServeSettings
     from mlxfill_serve.worker import EngineThread
@@ -35,6 +36,7 @@ class Endpoints:
     worker: EngineThread
     models: Models
     settings: ServeSettings
+    metrics: Metrics
 
     @property
     def tokenizer(self) -> Any:  # noqa: ANN401 - mlx-lm's wrapper, untyped
@@ -65,6 +67,7 @@ class Endpoints:
             "chat.completion",
             "chat.completion.chunk",
             "chatcmpl",
+            self.metrics,
             _usage_wanted(body),
         )
         return await self._answered(answer, body, request)
@@ -87,7 +90,8 @@ class Endpoints:
             for index, each in enumerate(opened)
         ]
         kind = "text_completion"
-        answer = Answer(generation, choices, name, kind, kind, "cmpl", _usage_wanted(body))
+        wanted = _usage_wanted(body)
+        answer = Answer(generation, choices, name, kind, kind, "cmpl", self.metrics, wanted)
         return await self._answered(answer, body, request)
 
     async def list_models(self, _: Request) -> Response:

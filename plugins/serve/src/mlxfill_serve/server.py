@@ -6,25 +6,44 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
-import uvicorn
+from mlxfill import InputError
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from mlxfill_serve.settings import ServeSettings
 
+IDLE = 75
+"""Seconds that an idle connection stays open."""
 
-def run(app: Starlette, settings: ServeSettings) -> None:
+
+def listen(settings: ServeSettings) -> socket.socket:
+    """A socket at the address of ``settings``.
+
+    :raises InputError: the address is taken, not ours, or no address.
+    """
+    host, port = settings.host, settings.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise InputError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+
+
+def run(app: Starlette, settings: ServeSettings, sock: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C, then let running requests end."""
+    import uvicorn
+
     config = uvicorn.Config(
         app,
-        host=settings.host,
-        port=settings.port,
         log_level="warning",
-        timeout_graceful_shutdown=int(settings.drain),
+        lifespan="off",
+        timeout_graceful_shutdown=max(int(settings.drain), 1),
+        timeout_keep_alive=IDLE,
         server_header=False,
+        ws="none",
     )
-    sock = socket.create_server((settings.host, settings.port))
     host, port = sock.getsockname()[:2]
-    print(f"mlxfill serves on http://{host}:{port}", file=sys.stderr, flush=True)  # noqa: T201
+    shown = f"[{host}]" if ":" in host else host
+    print(f"mlxfill serves on http://{shown}:{port}", file=sys.stderr, flush=True)  # noqa: T201
     uvicorn.Server(config).run(sockets=[sock])

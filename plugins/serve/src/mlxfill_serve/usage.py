@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,17 +44,22 @@ def usage(runs: Sequence[Stats], reasoning_tokens: int = 0) -> dict[str, Any]:
 
 
 def _added(counters: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Counters of several runs as one: numbers add up, lists follow each other."""
+    """Counters of several runs as one: numbers add up, lists follow each other.
+
+    Lists by position add up position by position.
+    """
     total: dict[str, Any] = {}
     for counts in counters:
         for name, value in counts.items():
-            total[name] = _plus(total.get(name), value)
+            total[name] = _plus(name, total.get(name), value)
     return total
 
 
-def _plus(held: Any, value: Any) -> Any:  # noqa: ANN401 - numbers, lists or objects of them
+def _plus(name: str, held: Any, value: Any) -> Any:  # noqa: ANN401 - numbers, lists or objects of them
     if held is None:
         return value
     if isinstance(value, dict):
         return _added([held, value])
+    if name.endswith("_by_position"):
+        return [a + b for a, b in zip_longest(held, value, fillvalue=0)]
     return held + value if isinstance(value, int | float | list) else value
