@@ -118,7 +118,7 @@ def _answer(conversation: Conversation, line: str, errors: Console, *, origins: 
     from mlxfill.errors import MlxfillError
 
     try:
-        with stoppable() as stop, prefill_bar(errors) as progress:
+        with stoppable(conversation.engine) as stop, prefill_bar(errors) as progress:
             run = conversation.open(line, cancel=stop, on_prefill_progress=progress)
             stream_out(Console(), run, origins=origins)
             result = conversation.close(run)

@@ -58,7 +58,7 @@ def generate(
     errors = Console(stderr=True, highlight=False, quiet=output.quiet or output.as_json)
     with waiting(errors, f"loading {loading.model_name(config)}"):
         engine = loading.engine(config)
-    with engine, stoppable() as stop, prefill_bar(errors) as progress:
+    with engine, stoppable(engine) as stop, prefill_bar(errors) as progress:
         run = engine.stream(
             prompt,
             tools=tools,
@@ -79,7 +79,7 @@ def generate(
             typer.echo(json.dumps(result.as_dict(), ensure_ascii=False))
         else:
             _report(errors, engine, result, origins=output.origins)
-    if stop.is_set():
+    if stop is not None and stop.is_set():
         raise typer.Exit(INTERRUPTED)
 
 

@@ -11,13 +11,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
+    from mlxfill.engine import Engine
+
 
 @contextmanager
-def stoppable() -> Iterator[threading.Event]:
+def stoppable(engine: Engine) -> Iterator[threading.Event | None]:
     """An event, for the option ``cancel``, that the first Ctrl-C sets.
 
-    A second one interrupts the block as usual.
+    A second one interrupts the block as usual.  Where ranks share a model already the first one
+    does, and there is no event: it reaches them at different tokens.
     """
+    if engine.team.size > 1:
+        yield None
+        return
     stop = threading.Event()
 
     def on_interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -86,8 +89,13 @@ class Loading:
         :raises InputError, ModelError, PluginError, DrafterError: one line each.
         """
         from mlxfill.engine import load
+        from mlxfill.model.loading import require_backend
 
-        return load(
+        require_backend()
+        from mlxfill.model.team import launched
+
+        group = launched()
+        engine = load(
             self.model_name(config),
             draft=self.draft,
             draft_kind=self.draft_kind,
@@ -95,4 +103,13 @@ class Loading:
             plugins=self.plugin_names(),
             config=config,
             adapter_path=self.adapter_path,
+            group=group,
         )
+        if engine.team.rank > 0:
+            _fall_silent()
+        return engine
+
+
+def _fall_silent() -> None:
+    """Of the ranks that share a model the first one speaks; ``main`` gives the streams back."""
+    sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - stays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from typing import TYPE_CHECKING
@@ -25,14 +26,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     :returns: 0 done, 1 the work failed, 2 wrong use, 130 stopped by Ctrl-C.
     """
     invocation, rest = take_options(sys.argv[1:] if arguments is None else arguments)
+    streams = sys.stdout, sys.stderr
     try:
         return _run(invocation, rest or ["--help"])
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - a traceback is for --debug only
+        sys.stdout, sys.stderr = streams
         if invocation.debug:
             traceback.print_exception(error)
         return _report(error)
+    finally:
+        sys.stdout, sys.stderr = streams
 
 
 def _run(invocation: Invocation, arguments: list[str]) -> int:
@@ -71,4 +76,5 @@ def _report(error: Exception) -> int:
 
 
 def _say(line: str) -> None:
-    typer.echo(f"error: {line}", err=True)
+    rank = os.environ.get("MLX_RANK", "0")  # which of the processes that share a model
+    typer.echo(f"error{f' of rank {rank}' if rank != '0' else ''}: {line}", err=True)

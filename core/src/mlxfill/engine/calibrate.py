@@ -20,7 +20,12 @@ from mlxfill.model.reading import parameters
 from mlxfill.rewind.window import CacheWindow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mlxfill.model.target import Target
+    from mlxfill.model.team import Team
+
+    Clock = Callable[[], float]
 
 CONTEXT = 48
 STEPS = 4
@@ -30,8 +35,16 @@ BUDGET_S = 1.5
 FORMAT = 1
 
 
-def curve_for(target: Target, budget_s: float = BUDGET_S) -> CostCurve:
-    """The stored curve of this model on this device, or a new one measured now."""
+def curve_for(target: Target, team: Team | None = None, budget_s: float = BUDGET_S) -> CostCurve:
+    """The stored curve of this model on this device, or a new one measured now.
+
+    Ranks measure together, by one clock, and learn nothing while decoding: all of them must go
+    by the same curve, and neither their disks nor their clocks agree.
+    """
+    if team is not None and team.size > 1:
+        curve = measure(target, budget_s, team.clock)
+        curve.fixed = True
+        return curve
     path = _path(target)
     return _read(path) or store(target, measure(target, budget_s))
 
@@ -93,7 +106,9 @@ def device_facts() -> dict[str, Any]:
         return {"device": str(device), "cores": os.cpu_count()}
 
 
-def measure(target: Target, budget_s: float = BUDGET_S) -> CostCurve:
+def measure(
+    target: Target, budget_s: float = BUDGET_S, clock: Clock = time.perf_counter
+) -> CostCurve:
     """Time forwards of 1, 8, 2, ... ids on a short context until ``budget_s`` is spent.
 
     One id and eight are always timed, however slow the model; what was not reached is
@@ -106,40 +121,40 @@ def measure(target: Target, budget_s: float = BUDGET_S) -> CostCurve:
         return CostCurve.linear()
     prompt = mx.arange(CONTEXT)[None] % target.vocab_size
     mx.eval(target.forward(prompt, cache), [c.state for c in cache])
-    _step_seconds(target, cache, 1)  # the first forward of a kind also loads kernels
-    started = time.perf_counter()
-    times = {1: _step_seconds(target, cache, STEPS)}
+    _step_seconds(target, cache, 1, clock)  # the first forward of a kind also loads kernels
+    started = clock()
+    times = {1: _step_seconds(target, cache, STEPS, clock)}
     rewinds: list[float] = []
     for n in MEASURED:
-        if n not in ALWAYS and time.perf_counter() - started + n * times[1] > budget_s:
+        if n not in ALWAYS and clock() - started + n * times[1] > budget_s:
             continue
-        forward, rewind = _time(window, n)
-        if time.perf_counter() - started < budget_s:
-            again = _time(window, n)
+        forward, rewind = _time(window, n, clock)
+        if clock() - started < budget_s:
+            again = _time(window, n, clock)
             forward, rewind = min(forward, again[0]), min(rewind, again[1])
         times[n] = forward
         rewinds.append(rewind / forward)
     return CostCurve(points_from(times), rewind=median(rewinds))
 
 
-def _step_seconds(target: Target, cache: list[Any], steps: int) -> float:
+def _step_seconds(target: Target, cache: list[Any], steps: int, clock: Clock) -> float:
     """Wall seconds of one plain step as decoding takes it: dispatched while the last one runs."""
     token = mx.array([[1]])
-    started = time.perf_counter()
+    started = clock()
     for _ in range(steps):
         token = mx.argmax(target.forward(token, cache), axis=-1)
         mx.async_eval(token)
     mx.eval(token, [c.state for c in cache])
-    return (time.perf_counter() - started) / steps
+    return (clock() - started) / steps
 
 
-def _time(window: CacheWindow, n: int) -> tuple[float, float]:
+def _time(window: CacheWindow, n: int, clock: Clock) -> tuple[float, float]:
     """Wall seconds of a window of ``n`` ids and of taking half of it back."""
     ids = mx.arange(1, n + 1)[None] % window.target.vocab_size
-    start = time.perf_counter()
+    start = clock()
     logits = window.forward(ids)
     mx.eval(mx.argmax(logits, axis=-1))
-    forwarded = time.perf_counter()
+    forwarded = clock()
     window.rewind(n // 2)
     mx.eval([c.state for c in window.cache])
-    return forwarded - start, time.perf_counter() - forwarded
+    return forwarded - start, clock() - forwarded

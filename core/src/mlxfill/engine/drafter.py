@@ -13,9 +13,13 @@ from mlxfill.model.reading import weight_bytes
 from mlxfill.sampling import Chooser, Sampling
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mlxfill.contracts import DraftKind, DraftProvider, DraftRows
     from mlxfill.engine.gate import CostCurve
     from mlxfill.model.target import Target
+
+    Clock = Callable[[], float]
 
 CONTEXT = 8
 LEAST_RUNS, MOST_RUNS, BUDGET_S = 2, 16, 0.2
@@ -143,6 +147,7 @@ def measured_cost(
     provider: DraftProvider,
     depth: int,
     stream: Any,  # noqa: ANN401 - an mlx stream
+    clock: Clock | None = None,
 ) -> float:
     """Cost of one draft in plain steps: a chain of ``depth`` drafts against a step, timed now.
 
@@ -151,17 +156,18 @@ def measured_cost(
     rows = provider.open(target, Chooser(Sampling(seed=0)), [None])
     try:
         with mx.stream(stream):
-            return _measured(target, rows, depth)
+            return _measured(target, rows, depth, clock or time.perf_counter)
     finally:
         rows.close()
 
 
-def estimated_cost(
+def estimated_cost(  # noqa: PLR0913, PLR0917 - what is timed, and how
     target: Target,
     provider: DraftProvider,
     depth: int,
     stream: Any,  # noqa: ANN401 - an mlx stream
     curve: CostCurve | None,
+    clock: Clock | None = None,
 ) -> float:
     """Cost of one draft in plain steps: measured where it decides whether to draft.
 
@@ -173,12 +179,12 @@ def estimated_cost(
     if not could_pay or not provider.weights_bytes:
         return share
     try:
-        return measured_cost(target, provider, depth, stream)
+        return measured_cost(target, provider, depth, stream, clock)
     except Exception:  # noqa: BLE001 - a plugin may raise anything; requests will tell
         return share
 
 
-def _measured(target: Target, rows: DraftRows, depth: int) -> float:
+def _measured(target: Target, rows: DraftRows, depth: int, clock: Clock) -> float:
     ids = mx.arange(CONTEXT)[None] % target.vocab_size
     width = target.hidden_size * len(rows.tap_layers)
     taps = mx.zeros((1, CONTEXT, width), target.dtype) if width else None
@@ -186,31 +192,31 @@ def _measured(target: Target, rows: DraftRows, depth: int) -> float:
     cache = target.new_cache()
     mx.eval(target.forward(ids, cache), [c.state for c in cache])
     position = CONTEXT + 1  # of the first draft; each round below keeps its pending token only
-    _timed_draft(rows, depth, position, taps)  # the first of a kind also loads kernels
-    _timed_step(target, cache)
+    _timed_draft(rows, depth, position, taps, clock)  # the first of a kind also loads kernels
+    _timed_step(target, cache, clock)
     steps: list[float] = []
     drafts: list[float] = []
-    started = time.perf_counter()
-    while len(steps) < LEAST_RUNS or (
-        len(steps) < MOST_RUNS and time.perf_counter() - started < BUDGET_S
-    ):
-        steps.append(_timed_step(target, cache))
+    started = clock()
+    while len(steps) < LEAST_RUNS or (len(steps) < MOST_RUNS and clock() - started < BUDGET_S):
+        steps.append(_timed_step(target, cache, clock))
         position += 1
-        drafts.append(_timed_draft(rows, depth, position, taps))
+        drafts.append(_timed_draft(rows, depth, position, taps, clock))
     return min(drafts) / min(steps)
 
 
-def _timed_step(target: Target, cache: list[Any]) -> float:
-    started = time.perf_counter()
+def _timed_step(target: Target, cache: list[Any], clock: Clock) -> float:
+    started = clock()
     mx.eval(mx.argmax(target.forward(mx.ones((1, 1), mx.int32), cache), axis=-1))
-    return time.perf_counter() - started
+    return clock() - started
 
 
-def _timed_draft(rows: DraftRows, depth: int, position: int, taps: mx.array | None) -> float:
+def _timed_draft(
+    rows: DraftRows, depth: int, position: int, taps: mx.array | None, clock: Clock
+) -> float:
     """Seconds a draft of a chain that is refused."""
-    started = time.perf_counter()
+    started = clock()
     (draft,) = rows.draft([1], depth, [position])
     mx.eval(draft)
-    seconds = time.perf_counter() - started
+    seconds = clock() - started
     rows.commit([[1]], None if taps is None else taps[:, :1])
     return seconds / max(len(draft), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self
 
 import attrs
@@ -18,7 +19,9 @@ from mlxfill.engine.prompt import make_prompt
 from mlxfill.engine.trace import Tracing
 from mlxfill.errors import DrafterError, InputError
 from mlxfill.model.loading import context_limit, find_model, load_model
+from mlxfill.model.reading import parameters
 from mlxfill.model.target import Target
+from mlxfill.model.team import Team
 from mlxfill.plugins import PluginManager
 from mlxfill.rewind.window import prove_rewind
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    import mlx.core as mx
 
     from mlxfill.config import Config
     from mlxfill.contracts import CacheRewinder, LayerReplay, Request
@@ -47,18 +52,20 @@ def load(  # noqa: PLR0913
     plugins: Sequence[str] | None = None,
     config: Config | str | os.PathLike[str] | Mapping[str, Any] | None = None,
     adapter_path: str | None = None,
+    group: mx.distributed.Group | None = None,
 ) -> Engine:
     """Load a model by folder, name of an installed model plugin, or hub id.
 
     :param plugins: names in priority order; [] for none; None for what the config says.
     :param config: a config file, a mapping with its content, or None for the usual places.
     :param adapter_path: folder of a LoRA adapter.
+    :param group: ranks that share the model, each holding a slice of it; None: this process alone.
     :raises ModelError, ConfigError, PluginError, DrafterError: each one line, with the remedy.
     """
     settled = load_config(config)
     manager = PluginManager.load(settled, plugins)
     path = find_model(str(model), manager.resolve_model)
-    loaded, tokenizer, model_config = load_model(path, adapter_path)
+    loaded, tokenizer, model_config = load_model(path, adapter_path, group)
     engine = Engine(
         loaded,
         tokenizer,
@@ -69,6 +76,7 @@ def load(  # noqa: PLR0913
         num_draft_tokens=num_draft_tokens,
         path=path,
         context=context_limit(model_config),
+        group=group,
     )
     engine.prepare()
     return engine
@@ -94,11 +102,13 @@ class Engine:
         context: int | None = None,
         curve: CostCurve | None = None,
         stream: Any = None,  # noqa: ANN401
+        group: mx.distributed.Group | None = None,
     ) -> None:
         """Bind a loaded mlx-lm model.
 
         :param curve: a known cost curve; measured when first needed otherwise.
         :param stream: mlx stream to compute on, mlx-lm's generation stream by default.
+        :param group: the ranks that ``model`` was sharded over (``model.shard(group)``), if it was.
         """
         from mlx_lm.generate import generation_stream
         from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -120,24 +130,29 @@ class Engine:
         )
         self.context = context
         self.tracing = Tracing()
+        self.num_draft_tokens = (
+            self.config.num_draft_tokens if num_draft_tokens is None else num_draft_tokens
+        )
+        self.mlx_stream = generation_stream if stream is None else stream
+        self.team = Team(group, self.mlx_stream)
+        self.team.check_same("setup", *self._setup())
         self.target = Target(model, self.tokenizer, path)
         self.faults: list[Fault] = list(self.plugins.faults)
-        self.mlx_stream = generation_stream if stream is None else stream
         self._curve = curve
-        self._measured = curve is not None
+        # A team's curve holds for this start only: it is measured again, together.
+        self._measured = curve is not None or self.team.size > 1
         self._no_rewind: str | None = None
         # What earlier requests showed about each kind of source.
         self.records: dict[tuple[str, type], Survival] = {}
         self.purse = Purse()
         self.drafter: Drafter | None = None
-        self.num_draft_tokens = (
-            self.config.num_draft_tokens if num_draft_tokens is None else num_draft_tokens
-        )
         try:
             self._mount(draft or self.config.draft, draft_kind or self.config.draft_kind)
         except BaseException:
             self.target.close()
             raise
+        drafter = self.drafter and (self.drafter.plugin, self.drafter.provider.weights_bytes)
+        self.team.check_same("drafter", drafter)
 
     # --- requests -----------------------------------------------------------------
 
@@ -203,7 +218,8 @@ class Engine:
     def curve(self) -> CostCurve:
         """The cost curve, measured on first use and kept on disk."""
         if self._curve is None:
-            self._curve = curve_for(self.target) if self.config.gate.enabled else CostCurve.free()
+            on = self.config.gate.enabled
+            self._curve = curve_for(self.target, self.team) if on else CostCurve.free()
         return self._curve
 
     def prepare(self) -> None:
@@ -214,6 +230,16 @@ class Engine:
         if offering or self.drafter is not None:
             self.no_rewind()
             self.curve()
+
+    def _setup(self) -> tuple[object, ...]:
+        """What decisions depend on, all ranks alike."""
+        config = self.config
+        shapes = [(name, array.shape, array.dtype) for name, array in parameters(self.model)]
+        versions = [version(name) for name in ("mlxfill", "mlx", "mlx-lm")]
+        return (
+            *(config.generation, config.gate, config.trust, config.plugins.tables),
+            *(self.plugins.names, self.num_draft_tokens, shapes, versions),
+        )
 
     # --- drafter ------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -14,10 +15,11 @@ from mlxfill.engine.gate import CostCurve, Gate, Survival
 from mlxfill.engine.prewarm import counted_tokens, own_caches
 from mlxfill.engine.prompt import Prompt, check_prompt, render
 from mlxfill.engine.run import Run
-from mlxfill.engine.session import Rules, Seat, Session
+from mlxfill.engine.session import PROPOSE_BUDGET_S, Rules, Seat, Session
 from mlxfill.engine.trace import Trace
 from mlxfill.engine.watched import WatchedForwarder
 from mlxfill.errors import DrafterError, InputError
+from mlxfill.model.team import SharedChooser
 from mlxfill.plugins.faults import one_line
 from mlxfill.sampling import Chooser
 
@@ -27,8 +29,11 @@ if TYPE_CHECKING:
     from mlxfill.engine.drafter import Drafter
     from mlxfill.engine.engine import Engine
     from mlxfill.engine.options import Options
+    from mlxfill.sampling import Sampling
 
 UNBOUNDED = 1 << 60
+PLAIN = (bool, int, float, str, tuple, type(None))
+"""Types of options that say the same in every process."""
 UNNAMED = 0
 """Stands for tokens in an mlx-lm ``prompt_cache`` that nobody names any more."""
 
@@ -45,6 +50,7 @@ class Opening:
         """The opened request.  Raises ``InputError`` for what cannot be generated."""
         ids, unnamed = self._checked(prompt)
         request = self._request(ids, prompt, tools)
+        self._check_team(request)
         forwarder = self.forwarder(request, watched=bool(self._sinks))
         self._check_snapshot(forwarder.held)
         forwarder.unnamed = unnamed
@@ -69,6 +75,20 @@ class Opening:
             raise InputError(message)
         return ids, unnamed
 
+    def _check_team(self, request: Request) -> None:
+        """Refuse what the ranks of a team would not decide alike."""
+        team, options = self.engine.team, self.options
+        if team.size == 1:
+            return
+        if options.cancel is not None:
+            raise InputError(
+                f"cancel cannot reach {team.size} ranks at the same token: stop reading the pieces"
+                " at the same one on every rank instead"
+            )
+        values = attrs.asdict(options, recurse=False).items()
+        plain = [(name, value) for name, value in values if isinstance(value, PLAIN)]
+        team.check_same("request", request.prompt_ids, request.tools, request.sampling, plain)
+
     def _check_snapshot(self, cached: int) -> None:
         at = self.options.snapshot_at
         if at is not None and at < cached:
@@ -91,6 +111,7 @@ class Opening:
     ) -> Request:
         engine, options = self.engine, self.options
         sampling = options.sampling.seeded()
+        sampling = attrs.evolve(sampling, seed=engine.team.share_number(sampling.seed or 0))
         sampling.check_vocabulary(engine.target.vocab_size)
         eos = options.eos_token_ids
         request = Request(
@@ -140,7 +161,7 @@ class Opening:
         forwarder = (WatchedForwarder if watched else Forwarder)(
             engine.target,
             caches,
-            Chooser(request.sampling, options.sampler),
+            self._chooser(request.sampling),
             options,
             processors,
             eos=request.eos_ids,
@@ -149,6 +170,12 @@ class Opening:
         )
         forwarder.held = cached
         return forwarder
+
+    def _chooser(self, sampling: Sampling) -> Chooser:
+        team, sampler = self.engine.team, self.options.sampler
+        if team.size == 1:
+            return Chooser(sampling, sampler)
+        return SharedChooser(team, sampling, sampler)
 
     def _assembled(self, request: Request, forwarder: Forwarder) -> Run:
         engine, options = self.engine, self.options
@@ -162,6 +189,8 @@ class Opening:
             max_span=options.max_span,
             verify_supported=not speculates or not self._no_rewind(forwarder),
             verify_only=options.sources_policy == "verify",
+            # A clock would tell the ranks of a team different things about a source.
+            propose_budget_s=PROPOSE_BUDGET_S if engine.team.size == 1 else math.inf,
         )
         budget = options.max_tokens if options.max_tokens >= 0 else UNBOUNDED
         tokens = [UNNAMED] * forwarder.unnamed + list(request.prompt_ids)
@@ -215,7 +244,9 @@ class Opening:
             raise DrafterError(message)
         if drafter.cost is None:
             curve = engine.curve() if engine.config.gate.enabled else None
-            drafter.cost = estimated_cost(engine.target, provider, cap, engine.mlx_stream, curve)
+            drafter.cost = estimated_cost(
+                engine.target, provider, cap, engine.mlx_stream, curve, engine.team.clock
+            )
         try:
             drafting = Drafting(
                 drafter,

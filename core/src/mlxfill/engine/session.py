@@ -94,6 +94,7 @@ class Rules:
     max_span: int
     verify_supported: bool
     verify_only: bool = False
+    propose_budget_s: float = PROPOSE_BUDGET_S
 
 
 class Session:
@@ -223,7 +224,7 @@ class Session:
         except Exception as error:  # noqa: BLE001
             self._quarantine(seat, "propose", error)
             return None
-        if time.perf_counter() - started > PROPOSE_BUDGET_S:
+        if time.perf_counter() - started > self.rules.propose_budget_s:
             seat.slow += 1
             if seat.slow > 1:
                 took = time.perf_counter() - started

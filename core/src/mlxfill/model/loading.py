@@ -12,6 +12,8 @@ from mlxfill.errors import BackendMissingError, ModelError, ModelNotFoundError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import mlx.core as mx
+
 EMBEDDED = ("tiny", "tiny-draft", "tiny-mtp")
 INDEX = "model.safetensors.index.json"
 
@@ -66,10 +68,13 @@ def _fetch(repo: str) -> Path:
         raise ModelNotFoundError(message) from error
 
 
-def load_model(path: Path, adapter_path: str | None = None) -> tuple[Any, Any, dict[str, Any]]:
+def load_model(
+    path: Path, adapter_path: str | None = None, group: mx.distributed.Group | None = None
+) -> tuple[Any, Any, dict[str, Any]]:
     """Model, mlx-lm's tokenizer wrapper and config of a folder, by mlx-lm's own loader.
 
     :param adapter_path: folder of a LoRA adapter, as mlx-lm trains them.
+    :param group: ranks to split the model over; only this rank's slice is read into memory.
     :raises ModelError: a file is missing or broken, or a tensor does not fit; names it.
     """
     require_backend()
@@ -80,13 +85,39 @@ def load_model(path: Path, adapter_path: str | None = None) -> tuple[Any, Any, d
     from mlx_lm import load
 
     try:
-        loaded: Any = load(str(path), adapter_path=adapter_path, return_config=True)
+        loaded: Any = load(
+            str(path), adapter_path=adapter_path, lazy=group is not None, return_config=True
+        )
     except Exception as error:
         reason = " ".join(str(error).split())[:400] or type(error).__name__
         message = f"{path} cannot be loaded: {reason}"
         raise ModelError(message) from error
     model, tokenizer, config = loaded
+    if group is not None:
+        _split(model, group, path)
     return model, tokenizer, dict(config)
+
+
+def _split(model: Any, group: mx.distributed.Group, path: Path) -> None:  # noqa: ANN401
+    """Leave this rank's slice of every sharded layer in the model (mlx-lm's ``shard``)."""
+    import mlx.core as mx
+
+    ranks = group.size()
+    if not hasattr(model, "shard"):
+        kind = type(model).__module__.rpartition(".")[2]
+        raise ModelError(
+            f"mlx-lm cannot split a {kind} model over {ranks} ranks: run {path} in one process"
+        )
+    try:
+        model.shard(group)
+        mx.eval(model.parameters())
+        mx.eval(model(mx.zeros((1, 1), mx.int32)))  # heads cut in two only show when it runs
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ModelError(
+            f"{path} cannot be split over {ranks} ranks ({reason}): take a number that divides its"
+            " attention heads and key-value heads"
+        ) from error
 
 
 def check_files(path: Path) -> None:

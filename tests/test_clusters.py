@@ -1,0 +1,134 @@
+"""Two processes that share a model, as ``mlx.launch`` starts them, write what one process writes.
+
+They run on this machine, over the loopback, with the ring backend.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+import mlxfill
+from mlxfill.testing import tiny_folder
+
+BIN = Path(sys.executable).parent
+ASK = "List the days of the week."
+SCRIPT = """
+import json, sys
+import mlx.core as mx
+import mlxfill
+
+group = mx.distributed.init()
+ask, cases, unfit = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+
+
+def answer(ask, load, generate):
+    with mlxfill.load("tiny", group=group, **load) as engine:
+        result = engine.generate([{"role": "user", "content": ask}], **generate)
+        return result.as_dict()
+
+
+def refusal(load, **options):
+    try:
+        with mlxfill.load(load, plugins=["model-tiny"], group=group) as engine:
+            engine.generate(f"rank {group.rank()}", max_tokens=4, **options)
+    except mlxfill.MlxfillError as error:
+        return str(error)
+
+
+print(json.dumps({
+    "rank": group.rank(),
+    "answers": {name: answer(ask, **case) for name, case in cases.items()},
+    "unlike": refusal("tiny"),
+    "cancel": refusal("tiny", cancel=__import__("threading").Event()),
+    "unfit": refusal(unfit),
+}) + "\\n")
+"""
+UNGATED = {"gate": {"enabled": False}}
+CASES: dict[str, dict[str, Any]] = {
+    "lookup": {
+        "load": {"plugins": ["model-tiny", "fill-echo", "spec-ngram"], "config": UNGATED},
+        "generate": {"max_tokens": 16},
+    },
+    "head": {
+        "load": {"draft": "tiny-mtp", "config": UNGATED},
+        "generate": {"max_tokens": 16},
+    },
+    "draft model, gated": {
+        "load": {"draft": "tiny-draft", "config": {}},
+        "generate": {"max_tokens": 16, "temperature": 0.9},
+    },
+}
+
+
+def free_ports() -> int:
+    """The first of two neighbouring ports that nobody listens on."""
+    while True:
+        with socket.socket() as one, socket.socket() as two:
+            one.bind(("127.0.0.1", 0))
+            port: int = one.getsockname()[1]
+            try:
+                two.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
+def launch(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    ring = ["-n", "2", "--backend", "ring", "--starting-port", str(free_ports())]
+    return subprocess.run(
+        [BIN / "mlx.launch", *ring, "--env", "MLXFILL_CONFIG=", "--", *command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def alone(generate: dict[str, Any], seed: int) -> list[int]:
+    """What one process writes without any plugin."""
+    with mlxfill.load("tiny", plugins=["model-tiny"], config={}) as engine:
+        asked = [{"role": "user", "content": ASK}]
+        return engine.generate(asked, **{**generate, "seed": seed}).tokens
+
+
+def test_the_command_line_answers_as_one_process_does_and_once() -> None:
+    arguments = ["--model", "tiny", "--max-tokens", "16", "--json", ASK]
+    done = launch(BIN / "mlxfill", "generate", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["tokens"] == alone({"max_tokens": 16}, 0)
+
+
+def test_ranks_decide_alike_whatever_proposes_and_refuse_alike(tmp_path: Path) -> None:
+    heads = {"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 32}
+    three = tiny_folder(tmp_path / "three", "qwen3", **heads)
+    done = launch(sys.executable, "-c", SCRIPT, ASK, json.dumps(CASES), three)
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines() if line]
+    assert sorted(each["rank"] for each in told) == [0, 1]
+    for name, case in CASES.items():
+        one, two = (each["answers"][name] for each in told)
+        seed = one["stats"]["seed"]
+        assert one["tokens"] == two["tokens"] == alone(case["generate"], seed), name
+        assert one["faults"] == two["faults"] == []
+        for count in ("windows", "drafted", "accepted", "steps"):
+            assert one["stats"]["spec"][count] == two["stats"]["spec"][count], name
+        assert name != "head" or one["stats"]["spec"]["accepted"]
+    for each in told:
+        assert "1 of 2 ranks have another request than rank 0" in each["unlike"]
+        assert "cancel cannot reach 2 ranks" in each["cancel"]
+        assert f"{three} cannot be split over 2 ranks" in each["unfit"]
+
+
+def test_a_model_that_mlx_lm_cannot_split_is_an_error(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "gpt2", "gpt2")
+    with pytest.raises(mlxfill.ModelError, match="cannot split a gpt2 model"):
+        mlxfill.load(folder, plugins=[], config={}, group=mx.distributed.init())
