@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mlxfill.contracts import (
         MLXFILL_API,
         CacheRewinder,
+        Constraint,
         DraftCheckpoint,
         DraftKind,
         DraftProvider,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         Proposal,
         ProposalSource,
         Request,
+        Schema,
         TargetView,
         TokenView,
     )
@@ -69,6 +71,7 @@ __all__ = [
     "DraftProvider",
     "DraftRows",
     "DraftSampling",
+    "Constraint",
     "DrafterError",
     "Engine",
     "Event",
@@ -94,6 +97,7 @@ __all__ = [
     "TokenView",
     "hookimpl",
     "load",
+    "Schema",
     "load_config",
     "stream_generate",
 ]

@@ -287,12 +287,25 @@ class Limits:
 
 
 @frozen
+class Schema:
+    """What the whole reply must be.
+
+    ``kind`` "json": ``text`` is a JSON schema, its keys in the order in which the caller wrote
+    them; "regex": a regular expression; "lark": a grammar in Lark's notation, from ``start``.
+    """
+
+    kind: Literal["json", "regex", "lark"]
+    text: str
+
+
+@frozen
 class Request:
     """One request as plugins see it.
 
     ``messages`` and ``tools`` are None for raw prompts.  ``render(messages, tools,
     **options)`` renders the model's chat template to text (raises ``TemplateError``).
-    ``delimiters`` bound copied spans; ``session`` is the caller's affinity id.
+    ``delimiters`` bound copied spans; ``session`` is the caller's affinity id.  ``schema``: what
+    the reply must be, see ``Constraint``.
     """
 
     prompt_ids: tuple[int, ...]
@@ -307,6 +320,26 @@ class Request:
     delimiters: frozenset[int] = frozenset()
     session: str | None = None
     template_options: Mapping[str, Any] = field(factory=dict)
+    schema: Schema | None = None
+
+
+class Constraint(ProposalSource, Protocol):
+    """Holds the reply to ``Request.schema``.  One object a request.
+
+    What the schema leaves no choice about it may propose itself, as ``ASSERT``: it is asked
+    before all other sources.  While it holds a reply, everyone else's asserts are verified.
+    """
+
+    def mask(self, tokens: mx.array, logits: mx.array) -> mx.array:
+        """Rule out what may not come next: ``[1, V]`` logits to the same, ``-inf`` where illegal.
+
+        ``tokens``: ``[L]`` ids, the prompt and what was emitted.  Called last of all processors,
+        in the order of the positions; those of its own asserted spans may be left out.  At least
+        one id must stay finite.  Raises ``InputError`` when the schema turns out to be too much.
+        """
+
+    def complete(self) -> bool:
+        """Whether only the end can follow what was observed: the reply ends there."""
 
 
 @frozen

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mlxfill.contracts import (
         CacheRewinder,
+        Constraint,
         DraftKind,
         Event,
         GenerationMethod,
@@ -97,6 +98,19 @@ def mlxfill_delimiters(request: Request) -> Collection[int] | None:
 
     :param request: the frozen request, its ``delimiters`` still those that the caller gave; the
         other hooks get it with the answer added.
+    """
+
+
+@hookspec(firstresult=True)
+def mlxfill_constraint(request: Request, settings: Any) -> Constraint | None:  # noqa: ANN401
+    """Hold the reply to ``request.schema``.  First answer that is not None wins.
+
+    Only asked when a schema is given; when nobody answers, the request is refused.
+
+    :param request: the frozen request; its ``schema`` is not None.
+    :param settings: the instance of this plugin's settings class, or None.
+    :raises InputError: the schema is wrong or uses what the plugin does not know; the caller gets
+        this error.
     """
 
 

@@ -9,11 +9,15 @@ import attrs
 import typer
 from attrs import define
 
+from mlxfill.cli.shape import read_shape
 from mlxfill.errors import InputError
 
 if TYPE_CHECKING:
     from mlxfill.config import Config
     from mlxfill.engine import Engine
+
+
+SHAPE = ("schema", "regex", "grammar")
 
 
 def _number(text: str, *names: str) -> Any:  # noqa: ANN401 - typer's own annotation object
@@ -26,7 +30,10 @@ def _count(text: str, *names: str) -> Any:  # noqa: ANN401
 
 @define
 class Decoding:
-    """Fields are named as in ``Options`` and ``Sampling``; None: as the config says."""
+    """Fields are named as in ``Options`` and ``Sampling``; None: as the config says.
+
+    ``schema``, ``regex`` and ``grammar`` are forms of one option.
+    """
 
     max_tokens: Annotated[
         int | None, _count("Most tokens to generate; -1: no limit.", "--max-tokens", "-m")
@@ -34,6 +41,18 @@ class Decoding:
     stop: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help="End before this text; may be repeated."),
+    ] = None
+    schema: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|JSON", help="JSON schema that the reply must satisfy."),
+    ] = None
+    regex: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="Regular expression that the reply must match."),
+    ] = None
+    grammar: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Lark grammar that describes the reply."),
     ] = None
     temperature: Annotated[
         float | None, _number("0: always the likeliest token.", "--temp", "--temperature")
@@ -64,9 +83,12 @@ class Decoding:
     def given(self) -> dict[str, Any]:
         """The options that were given, as keywords of ``Engine.stream``.
 
-        :raises InputError: the template's options are no JSON object.
+        :raises InputError: the template's options are no JSON object, or the schema cannot be read.
         """
         values = {name: v for name, v in attrs.asdict(self).items() if v is not None}
+        shape = {name: values.pop(name) for name in SHAPE if name in values}
+        if shape:
+            values["schema"] = read_shape(shape)
         template = values.pop("chat_template_config", None)
         if template is not None:
             values["template_options"] = _json_object(template)

@@ -60,7 +60,7 @@ class Generation:
 class Trust:
     """``[trust]``: ``assert`` lists the plugins whose asserts are appended unread."""
 
-    assert_: tuple[str, ...] = ("fill-strict",)
+    assert_: tuple[str, ...] = ("fill-strict", "constrain")
 
 
 @frozen(kw_only=True)

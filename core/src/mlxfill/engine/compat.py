@@ -135,7 +135,8 @@ def _responses(
     ending = run.ending
     if count == max_tokens or ending is None or ending.eos is None:
         if last is not None:
-            yield respond(last.token, last.logprobs, last.origin, "length")
+            reason = "stop" if ending is not None and ending.reason == "stop" else "length"
+            yield respond(last.token, last.logprobs, last.origin, reason)
         return
     if not count:
         prompt_tps = size / max(time.perf_counter() - started, 1e-9)

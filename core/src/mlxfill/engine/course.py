@@ -128,11 +128,15 @@ class Course:
         self.session.settle(accepted, min(accepted + 1, depth), instead)
 
     def account(self, origin: str, drafted: int, accepted: int, draft_cost: float = 0.0) -> None:
+        """Count a window of ``drafted`` ids and book what it won or lost."""
+        self.tally(origin, drafted, accepted)
+        self.gate.settle(drafted, accepted, draft_cost)
+
+    def tally(self, origin: str, drafted: int, accepted: int) -> None:
         """Count a window of ``drafted`` ids."""
         self.counters.windows += 1
         self.counters.drafted_from[origin] += drafted
         self.counters.accepted_from[origin] += accepted
-        self.gate.settle(drafted, accepted, draft_cost)
 
     def account_span(self, offer: Offer, *, wasted_sample: bool) -> None:
         """Count an asserted span and tell its source."""
@@ -196,7 +200,9 @@ class Course:
             return False
         session.add(ids)
         self._count(len(ids), more=more)
-        if session.budget <= 0:
+        if session.complete():
+            self.ending = Ending("stop")
+        elif session.budget <= 0:
             self.ending = Ending("length")
         elif self.cancelled():
             self.ending = Ending("cancelled")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import field, fields, frozen
 
 from mlxfill.engine import legal
+from mlxfill.engine.schema import as_schema
 from mlxfill.errors import InputError
 from mlxfill.sampling import Sampling, as_sampling
 
@@ -35,7 +36,9 @@ class Options:
     ``on_prefill_done(cache)``: called once with a ``PromptCache`` of exactly that many prompt
     tokens.  ``cancel``: an event; generation stops at the next boundary.
     ``phase_times``: time the phases of each window; removes the overlap of host and device.
-    ``sources_policy`` "verify": asserts of this request are verified instead.
+    ``sources_policy`` "verify": asserts of this request are verified instead.  ``schema``: what
+    the reply must be: a JSON schema, ``{"type": "json_object"}`` or another ``response_format`` of
+    OpenAI's, ``{"regex": ...}`` or ``{"lark": ...}``; a plugin holds the reply to it.
     """
 
     max_tokens: int = field(default=512, validator=legal.at_least(-1))
@@ -77,6 +80,7 @@ class Options:
             raise InputError(message)
 
 
+    schema: Schema | None = field(default=None, converter=as_schema)
 OPTION_NAMES = frozenset(f.name for f in fields(Options))
 
 

@@ -119,6 +119,8 @@ class Session:
         # drafter, drafted ids, what the target said.
         self.on_proposal: Callable[[Offer, int, int, int | None], None] | None = None
         self.on_drafts: Callable[[Drafting, Sequence[int], Judged], None] | None = None
+        self.complete: Callable[[], bool] = lambda: False
+        """Whether nothing but the end may follow."""
         self._on_fault = on_fault
         self._open: Offer | None = None
 

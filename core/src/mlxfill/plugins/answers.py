@@ -12,10 +12,17 @@ from typing import Any, cast
 
 import attrs
 
-from mlxfill.contracts import CacheRewinder, DraftKind, GenerationMethod, ProposalSource
+from mlxfill.contracts import (
+    CacheRewinder,
+    Constraint,
+    DraftKind,
+    GenerationMethod,
+    ProposalSource,
+)
 
 LogitsProcessor = Callable[[Any, Any], Any]
 """mlx-lm's signature: ``(tokens [L], logits [1, V]) -> logits [1, V]``."""
+_SOURCE = ("name", "window", "propose", "observe", "resolved")
 
 
 def settings_class(answer: object) -> type:
@@ -54,8 +61,14 @@ def proposal_sources(answer: object) -> list[ProposalSource]:
     """Sources of one request."""
     sources = _listed(answer)
     for source in sources:
-        _require(source, "name", "window", "propose", "observe", "resolved")
+        _require(source, *_SOURCE)
     return cast("list[ProposalSource]", sources)
+
+
+def constraint(answer: object) -> Constraint:
+    """What holds one reply to its schema."""
+    _require(answer, *_SOURCE, "mask", "complete")
+    return cast("Constraint", answer)
 
 
 def logits_processors(answer: object) -> list[LogitsProcessor]:

@@ -21,11 +21,17 @@ def one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def recorded(plugin: str, where: str, faults: list[Fault]) -> Iterator[None]:
-    """Turn whatever a plugin raises inside, ``SystemExit`` too, into a fault; Ctrl-C passes."""
+def recorded(
+    plugin: str, where: str, faults: list[Fault], passing: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Turn whatever a plugin raises inside, ``SystemExit`` too, into a fault; Ctrl-C passes.
+
+    :param passing: what the caller wants to hear of.
+    """
     try:
         yield
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 - the host outlives its plugins
+    except BaseException as error:
+        # The host outlives its plugins.
+        if isinstance(error, (KeyboardInterrupt, *passing)):
+            raise
         faults.append(Fault(plugin, where, one_line(error)))

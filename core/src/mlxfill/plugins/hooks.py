@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mlxfill.errors import InputError
 from mlxfill.plugins import answers
 from mlxfill.plugins.registry import Registry
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from mlxfill.contracts import (
         CacheRewinder,
+        Constraint,
         DraftKind,
         Event,
         Fault,
@@ -75,6 +77,17 @@ class Hooks:
         """Ids that end a value, from the first plugin that knows them; empty when none does."""
         hook, read = "mlxfill_delimiters", answers.delimiters
         return self._first(hook, read, faults, request=request) or frozenset()
+
+    def constraint(
+        self, request: Request, faults: list[Fault] | None = None
+    ) -> tuple[str, Constraint] | None:
+        """What holds a reply to its schema, from the first plugin that can.
+
+        :raises InputError: a plugin refuses the schema.
+        """
+        faults = self.faults if faults is None else faults
+        hook, read, given = "mlxfill_constraint", answers.constraint, {"request": request}
+        return next(self._registry.ask(hook, read, faults, given, passing=(InputError,)), None)
 
     def generation_method(
         self, target: TargetView, request: Request, faults: list[Fault] | None = None

@@ -69,19 +69,22 @@ class Registry:
         """Whether any plugin implements a hook."""
         return bool(self._implementations(hook))
 
-    def ask(
+    def ask(  # noqa: PLR0913 - one call, and what becomes of its outcome
         self,
         hook: str,
         read: Callable[[Any], T],
         faults: list[Fault],
         arguments: Mapping[str, object],
         only: str | None = None,
+        *,
+        passing: tuple[type[Exception], ...] = (),
     ) -> Iterator[tuple[str, T]]:
         """Call a hook, plugin by plugin, as far as the caller goes on asking.
 
         :param read: checks an answer, raising if it is nonsense, and gives it back typed.
         :param faults: gets what plugins raise.
         :param only: a single plugin to ask.
+        :param passing: exceptions that go to the caller instead.
         :returns: plugin and answer; those that answer None are left out.
         """
         for impl in self._implementations(hook):
@@ -89,7 +92,7 @@ class Registry:
                 continue
             given = {**arguments, "settings": self.settings.get(impl.plugin_name)}
             answers: list[T] = []
-            with recorded(impl.plugin_name, hook, faults):
+            with recorded(impl.plugin_name, hook, faults, passing):
                 answer = impl.function(*(given[name] for name in impl.argnames))
                 if answer is not None:
                     answers.append(read(answer))

@@ -1,0 +1,125 @@
+"""The option ``schema``: the forms in which it may be given, and who holds the reply to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from mlxfill.contracts import Fault, Request, Schema
+from mlxfill.errors import InputError, MlxfillError, PluginError
+from mlxfill.plugins.faults import one_line
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+    from mlxfill.contracts import Constraint
+    from mlxfill.plugins import PluginManager
+
+ANY_OBJECT = {"type": "object"}
+FORMS = 'a JSON schema, {"type": "json_object"}, {"regex": ...} or {"lark": ...}'
+
+
+def as_schema(value: object) -> Schema | None:
+    """A ``Schema`` from any of its forms.
+
+    Mappings are taken as OpenAI's ``response_format`` when their ``type`` is one of its words,
+    as a regular expression or Lark grammar when ``regex`` or ``lark`` is their only key, else as
+    a JSON schema.
+
+    :raises InputError: none of these, or no JSON.
+    """
+    if value is None or isinstance(value, Schema):
+        return value
+    if not isinstance(value, Mapping):
+        raise InputError(f"schema must be {FORMS}, not {_short(value)}")
+    match value.get("type"):
+        case "text":
+            return None
+        case "json_object":
+            return _json(ANY_OBJECT)
+        case "json_schema":
+            return _json(_wrapped(value))
+    if len(value) == 1:
+        for kind in ("regex", "lark"):
+            if kind in value:
+                return Schema(kind, _text(kind, value[kind]))
+    return _json(value)
+
+
+def _wrapped(value: Mapping[Any, Any]) -> Any:  # noqa: ANN401 - whatever the caller wrote
+    inner = value.get("json_schema")
+    schema = inner.get("schema") if isinstance(inner, Mapping) else None
+    if not isinstance(schema, Mapping):
+        raise InputError(f"schema.json_schema.schema must be a JSON schema, not {_short(schema)}")
+    return schema
+
+
+def _json(value: object) -> Schema:
+    try:
+        return Schema("json", json.dumps(value, allow_nan=False, ensure_ascii=False))
+    except RecursionError:
+        raise InputError("schema is nested too deeply") from None
+    except (TypeError, ValueError) as error:
+        raise InputError(f"schema is no JSON: {error}") from None
+
+
+def _text(kind: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise InputError(f"schema.{kind} must be a non-empty string, not {_short(value)}")
+    return value
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 - fits a line
+
+
+@frozen
+class Holder:
+    """A plugin's constraint.  An error in it ends the request: the reply would not be held."""
+
+    plugin: str
+    constraint: Constraint
+
+    def mask(self, tokens: mx.array, logits: mx.array) -> mx.array:
+        """``Constraint.mask``."""
+        try:
+            return self.constraint.mask(tokens, logits)
+        except MlxfillError:
+            raise
+        except Exception as error:
+            raise PluginError(self._failed(error)) from error
+
+    def complete(self) -> bool:
+        """``Constraint.complete``."""
+        try:
+            return self.constraint.complete()
+        except Exception as error:
+            raise PluginError(self._failed(error)) from error
+
+    def _failed(self, error: Exception) -> str:
+        return f"plugin {self.plugin!r} failed to hold the reply to its schema: {one_line(error)}"
+
+
+def find_holder(plugins: PluginManager, request: Request, faults: list[Fault]) -> Holder | None:
+    """Who holds this request to its schema; None when it has none.
+
+    :raises InputError: a plugin refuses the schema, or none can hold it.
+    :raises PluginError: the one that could fails.
+    """
+    if request.schema is None:
+        return None
+    tried: list[Fault] = []
+    found = plugins.constraint(request, tried)
+    faults += tried
+    if found is not None:
+        return Holder(*found)
+    if tried:
+        raise PluginError(f"plugin {tried[0].plugin!r} fails on the schema: {tried[0].message}")
+    raise InputError(
+        "schema needs a plugin that holds replies to it: pip install mlxfill-constrain"
+        " and switch it on"
+    )

@@ -1,0 +1,34 @@
+"""The entry point ``constrain``: holds replies to the schema of their request."""
+
+from __future__ import annotations
+
+from mlxfill import Constraint, InputError, Request, hookimpl
+from mlxfill_constrain.settings import ConstrainSettings
+
+MLXFILL_API = 1
+
+
+@hookimpl
+def mlxfill_settings() -> type[ConstrainSettings]:
+    """The table ``[plugins.constrain]``."""
+    return ConstrainSettings
+
+
+@hookimpl
+def mlxfill_constraint(request: Request, settings: ConstrainSettings | None) -> Constraint | None:
+    """The grammar of ``request.schema``, for this model's tokens."""
+    from mlxfill_constrain.constraint import GrammarConstraint
+    from mlxfill_constrain.vocabulary import Vocabulary
+    from mlxfill_constrain.walk import Walk
+
+    schema, settings = request.schema, settings or ConstrainSettings()
+    if schema is None:
+        return None
+    if len(schema.text) > settings.max_size:
+        raise InputError(
+            f"schema has {len(schema.text)} characters, more than the {settings.max_size} that"
+            " max_size of [plugins.constrain] allows"
+        )
+    vocabulary = Vocabulary.of(request.tokenizer, request.eos_ids)
+    walk = Walk(vocabulary.matcher(schema, settings.whitespace))
+    return GrammarConstraint(walk, vocabulary, request, forced=settings.forced)
