@@ -15,9 +15,9 @@ from mlxfill.engine.gate import CostCurve, Gate, Survival
 from mlxfill.engine.prewarm import counted_tokens, own_caches
 from mlxfill.engine.prompt import Prompt, check_prompt, render
 from mlxfill.engine.run import Run
+from mlxfill.engine.schema import Holder, find_holder
 from mlxfill.engine.session import PROPOSE_BUDGET_S, Rules, Seat, Session
 from mlxfill.engine.trace import Trace
-from mlxfill.engine.schema import Holder, find_holder
 from mlxfill.engine.watched import WatchedForwarder
 from mlxfill.errors import DrafterError, InputError
 from mlxfill.model.team import SharedChooser
@@ -45,12 +45,10 @@ class Opening:
     def __init__(self, engine: Engine, options: Options, faults: list[Fault]) -> None:
         """``faults`` is the request's list; what goes wrong is added to it."""
         self.engine, self.options, self.faults = engine, options, faults
+        self._holder: Holder | None = None
         self._sinks = engine.tracing.begin()
 
     def run(self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None) -> Run:
-        self._holder: Holder | None = None
-        self._draft_state: DraftCheckpoint | None = None
-        self._deciding: set[str] = set()
         """The opened request.  Raises ``InputError`` for what cannot be generated."""
         ids, unnamed = self._checked(prompt)
         request = self._request(ids, prompt, tools)
@@ -131,6 +129,7 @@ class Opening:
             delimiters=frozenset(options.delimiters),
             session=options.session,
             template_options=options.template_options,
+            schema=options.schema,
         )
         ends = request.delimiters | engine.plugins.delimiters(request, self.faults)
         return attrs.evolve(request, delimiters=ends)
@@ -151,13 +150,19 @@ class Opening:
         :param watched: whether it checks what the caches hold, for a trace.
         """
         engine, options = self.engine, self.options
+        if options.prompt_cache is not None:
+            caches, cached = options.prompt_cache, 0
+        else:
+            caches, cached = own_caches(
+                engine.target, options.cache, request.prompt_ids, options.max_kv_size
+            )
         self._holder = find_holder(engine.plugins, request, self.faults)
-        theirs = engine.plugins.logits_processors(request, self.faults)
-        self._deciding.update(plugin for plugin, _ in theirs)
         processors = [
             *request.sampling.processors(),
             *(p for _, p in engine.plugins.logits_processors(request, self.faults)),
             *options.logits_processors,
+            # Last: nobody may allow what the schema forbids.
+            *([self._holder.mask] if self._holder else ()),
         ]
         forwarder = (WatchedForwarder if watched else Forwarder)(
             engine.target,
@@ -168,7 +173,6 @@ class Opening:
             eos=request.eos_ids,
             stream=engine.mlx_stream,
             make_rewinder=engine.rewinder,
-            schema=options.schema,
         )
         forwarder.held = cached
         return forwarder
@@ -197,14 +201,16 @@ class Opening:
         budget = options.max_tokens if options.max_tokens >= 0 else UNBOUNDED
         tokens = [UNNAMED] * forwarder.unnamed + list(request.prompt_ids)
         session = Session(tokens, budget, rules, seats, self._report)
+        if self._holder is not None:
+            session.complete = self._holder.complete
         curve = engine.curve() if speculates else CostCurve()
         method = engine.plugins.generation_method(engine.target, request, self.faults)
+        if method is not None and self._holder is not None:
+            raise InputError(f"{method.name!r} does not generate token by token: leave out schema")
         opened = {"prompt_tokens": len(request.prompt_ids), "seed": request.sampling.seed}
         self._notify(Event("request", opened))
         if isinstance(forwarder, WatchedForwarder):
             Trace(session, forwarder, engine.tokenizer, self._notify, self._report)
-            # Last: nobody may allow what the schema forbids.
-            *([self._holder.mask] if self._holder else ()),
         return Run(
             request,
             options,
@@ -227,6 +233,10 @@ class Opening:
         engine, holder = self.engine, self._holder
         trusted = set(engine.config.trust.assert_)
         found = engine.plugins.proposal_sources(request, self.faults)
+        if holder is not None:
+            # What others would append unread might not be what the schema allows.
+            trusted &= {holder.plugin}
+            found = [(holder.plugin, holder.constraint), *found]
         return [
             Seat(
                 plugin,
@@ -243,12 +253,8 @@ class Opening:
         cap = next(c for c in caps if c is not None)
         if not cap:
             return None
-        if self._holder is not None:
-            session.complete = self._holder.complete
         if forwarder.window.unsupported:
             message = f"these caches cannot be used with a drafter: {self._no_rewind(forwarder)}"
-        if method is not None and self._holder is not None:
-            raise InputError(f"{method.name!r} does not generate token by token: leave out schema")
             raise DrafterError(message)
         if drafter.cost is None:
             curve = engine.curve() if engine.config.gate.enabled else None
@@ -276,10 +282,6 @@ class Opening:
     def _notify(self, event: Event) -> None:
         self.engine.plugins.observe(event, self.faults)
         for sink in self._sinks:
-        if holder is not None:
-            # What others would append unread might not be what the schema allows.
-            trusted &= {holder.plugin}
-            found = [(holder.plugin, holder.constraint), *found]
             sink(event)
 
     def _report(self, fault: Fault) -> None:
