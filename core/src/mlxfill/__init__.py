@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         TemplateError,
     )
     from mlxfill.hookspecs import hookimpl
+    from mlxfill.model.compiled import CompiledForward
     from mlxfill.rewind.mark import CacheMark
     from mlxfill.sampling import Sampling
 
@@ -64,6 +65,7 @@ __all__ = [
     "CacheMark",
     "CacheMismatchError",
     "CacheRewinder",
+    "CompiledForward",
     "Config",
     "ConfigError",
     "DraftCheckpoint",
@@ -104,6 +106,7 @@ __all__ = [
 
 _HOMES = {
     "CacheMark": "mlxfill.rewind.mark",
+    "CompiledForward": "mlxfill.model.compiled",
     "Config": "mlxfill.config",
     "Engine": "mlxfill.engine",
     "Piece": "mlxfill.engine",

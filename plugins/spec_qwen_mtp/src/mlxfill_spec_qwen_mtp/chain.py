@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
-from mlxfill import DrafterError, DraftSampling, TargetView
+from mlxfill import CompiledForward, DrafterError, DraftSampling, TargetView
 
 if TYPE_CHECKING:
     from mlx_lm.models.cache import KVCache
@@ -30,6 +30,20 @@ class Head:
         self._target = target
         self._rows = None if vocabulary is None else target.head_rows(vocabulary)
         self._ids = None if vocabulary is None else mx.array(vocabulary)
+        self._compiled = CompiledForward(self._guess)
+
+    def guess(
+        self, tokens: mx.array, hidden: mx.array, cache: list[KVCache]
+    ) -> tuple[mx.array, mx.array]:
+        """As ``step``, but the last state ``[1, 1, H]`` only, and its logits ``[1, V]``."""
+        state, logits = self._compiled(tokens, hidden, cache=cache)
+        return state, logits
+
+    def _guess(
+        self, tokens: mx.array, hidden: mx.array, cache: list[KVCache]
+    ) -> tuple[mx.array, mx.array]:
+        state = self.step(tokens, hidden, cache)[:, -1:]
+        return state, self.logits(state)
 
     def step(self, tokens: mx.array, hidden: mx.array, cache: list[KVCache]) -> mx.array:
         """``[1, L]`` tokens and the states ``[1, L, H]`` before them to states ``[1, L, H]``."""
@@ -107,11 +121,11 @@ class Chain:
         self._tokens.append(mx.array([[pending]]))
         tokens, states = self._waiting()
         self._states = []
-        state = self._head.step(tokens, states, self.cache)[:, -1:]
-        drafts = [self._draw(state, position)]
+        state, logits = self._head.guess(tokens, states, self.cache)
+        drafts = [self._draw(logits, position)]
         for step in range(1, depth):
-            state = self._head.step(drafts[-1], state, self.cache)
-            drafts.append(self._draw(state, position + step))
+            state, logits = self._head.guess(drafts[-1], state, self.cache)
+            drafts.append(self._draw(logits, position + step))
         self._fed = depth - 1
         return mx.concatenate(drafts, axis=1)
 
@@ -133,9 +147,9 @@ class Chain:
         tokens, self._tokens = _joined(self._tokens), []
         return tokens, _joined(self._states)
 
-    def _draw(self, state: mx.array, position: int) -> mx.array:
+    def _draw(self, logits: mx.array, position: int) -> mx.array:
         """``[1, 1]`` ids."""
-        drawn = self._sampling.draw(self._head.logits(state), (position,))[:, None]
+        drawn = self._sampling.draw(logits, (position,))[:, None]
         mx.async_eval(drawn)
         return drawn
 

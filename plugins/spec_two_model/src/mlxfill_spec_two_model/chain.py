@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
-from mlxfill import CacheMark, DraftSampling
+from mlxfill import CacheMark, CompiledForward, DraftSampling
 
 CHUNK = 512
 """Most ids of a row's backlog: more are forwarded at once, so that graphs stay bounded."""
@@ -27,6 +27,7 @@ class DraftModel:
         # Shapes are known before anything is computed.
         self.vocab_size: int = model(mx.zeros((1, 1), mx.int32)).shape[-1]
         self._target = target_vocab_size
+        self._compiled = CompiledForward(self._logits)
 
     def new_cache(self) -> list[Any]:
         """An empty prompt cache of any kind that mlx-lm knows."""
@@ -34,6 +35,10 @@ class DraftModel:
 
     def forward(self, ids: mx.array, cache: list[Any]) -> mx.array:
         """``[1, L]`` ids to the target-sized logits ``[1, V]`` after the last one, lazily."""
+        logits: mx.array = self._compiled(ids, cache=cache)
+        return logits
+
+    def _logits(self, ids: mx.array, cache: list[Any]) -> mx.array:
         if self.vocab_size < self._target:
             ids = mx.minimum(ids, self.vocab_size - 1)  # it has no row for them: any will do
         logits: mx.array = self.model(ids, cache=cache)[:, -1, :]
