@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SAMPLED = "sampled"
 """Origin of tokens that the target alone chose."""
 
-FinishReason = Literal["stop", "length", "cancelled"]
+FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 
 @define

@@ -48,6 +48,7 @@ class WatchedForwarder(Forwarder):
     ``on_window`` is told of every window, ``on_misaligned``, once, what is wrong and where.
     """
 
+    watched = True
     on_window: Callable[[Window], None] | None = None
     on_misaligned: Callable[[str], None] | None = None
 

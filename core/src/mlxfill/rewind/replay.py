@@ -42,25 +42,26 @@ class TapedLayer:
 
     def replay(self, keep: int) -> None:
         """Call the layer on its first ``keep`` inputs.  ``ModelError`` if it was not taped."""
-        call = self._find()
+        call = feeding_call(self._window.tape, self._entry)
         size = self._window.size
         args = tuple(cut(a, keep, size) for a in call.args)
         kwargs = {k: cut(v, keep, size, mask="mask" in k) for k, v in call.kwargs.items()}
         call.layer(*args, **kwargs)
 
-    def _find(self) -> LayerCall:
-        """The call to repeat: that of the one block that was given the entry, or the layer's.
 
-        A block is cheaper than its layer.  Where several share the entry (time and channel mixing
-        of RWKV) only the layer refills all of it.
-        """
-        calls = self._window.tape.calls if self._window.tape else []
-        given = [c for c in calls if _was_given((*c.args, *c.kwargs.values()), self._entry)]
-        if not given:
-            message = f"no decoder layer was called with this {type(self._entry).__name__}"
-            raise ModelError(message)
-        layer, *blocks = given
-        return blocks[0] if len(blocks) == 1 else layer
+def feeding_call(tape: Tape | None, entry: Any) -> LayerCall:  # noqa: ANN401
+    """The call to repeat: that of the one block that was given the entry, or its layer's.
+
+    A block is cheaper than its layer.  Where several share the entry (time and channel mixing
+    of RWKV) only the layer refills all of it.  ``ModelError`` if it was not taped.
+    """
+    calls = tape.calls if tape else []
+    given = [c for c in calls if _was_given((*c.args, *c.kwargs.values()), entry)]
+    if not given:
+        message = f"no decoder layer was called with this {type(entry).__name__}"
+        raise ModelError(message)
+    layer, *blocks = given
+    return blocks[0] if len(blocks) == 1 else layer
 
 
 def _was_given(values: tuple[Any, ...], entry: Any) -> bool:  # noqa: ANN401

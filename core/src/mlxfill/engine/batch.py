@@ -1,0 +1,60 @@
+"""A list of requests, answered together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mlxfill.engine.scheduler import RowScheduler
+from mlxfill.errors import InputError, MlxfillError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mlxfill.engine.engine import Engine
+    from mlxfill.engine.results import Piece, Result
+    from mlxfill.engine.run import Run
+
+
+def generate_batch(
+    engine: Engine,
+    requests: Iterable[Mapping[str, Any]],
+    *,
+    max_rows: int,
+    on_piece: Callable[[int, Piece], None] | None,
+) -> list[Result]:
+    """As ``Engine.generate_batch``."""
+    rows = RowScheduler(engine, max_rows=max_rows)
+    runs = [open_request(engine, request, number) for number, request in enumerate(requests)]
+    numbers = {id(run): number for number, run in enumerate(runs)}
+    for run in runs:
+        rows.add(run)
+    try:
+        while len(rows):
+            for run, piece in rows.round():
+                if on_piece is not None:
+                    on_piece(numbers[id(run)], piece)
+    finally:
+        rows.close()
+    return [run.result() for run in runs]
+
+
+def open_request(engine: Engine, request: Mapping[str, Any], number: int) -> Run:
+    """A run that has computed nothing.  Errors name the request's ``number``."""
+    try:
+        return _opened(engine, request)
+    except MlxfillError as error:
+        message = f"request {number}: {error}"
+        raise type(error)(message) from error
+
+
+def _opened(engine: Engine, request: Mapping[str, Any]) -> Run:
+    if not isinstance(request, Mapping):
+        message = f"a request is a mapping with a prompt or messages, not {request!r}"
+        raise InputError(message)
+    options = dict(request)
+    prompts = [options.pop(name) for name in ("prompt", "messages") if name in options]
+    if len(prompts) != 1:
+        message = "give either prompt or messages"
+        raise InputError(message)
+    return engine.stream(prompts[0], **options)

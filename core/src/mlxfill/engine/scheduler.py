@@ -1,0 +1,275 @@
+"""Several requests at once: rows that join after their prefill and leave between rounds."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from mlxfill.engine.legal import is_whole
+from mlxfill.engine.results import Piece
+from mlxfill.engine.rowloop import Row, RowLoop
+from mlxfill.errors import InputError
+from mlxfill.rows.caches import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mlxfill.engine.course import Emitted, Ending
+    from mlxfill.engine.engine import Engine
+    from mlxfill.engine.run import Run
+
+    Pieces = list[tuple[Run, Piece]]
+
+MAX_ROWS = 8
+
+
+@define(eq=False)
+class Seated:
+    """A run in the scheduler.  ``stage``: its prefill, or its tokens while it decodes alone."""
+
+    run: Run
+    row: Row
+    stage: Iterator[Any] | None = None
+    table: Table | None = None
+    gone: bool = False
+
+
+@define(eq=False)
+class Table:
+    """Runs whose caches have one layout: one with its caches to itself, or several in the loop."""
+
+    loop: RowLoop
+    seated: list[Seated] = field(factory=list)
+
+
+class RowScheduler:
+    """Drives several runs of one engine with one forward a round.
+
+    ::
+
+        rows = RowScheduler(engine)
+        rows.add(engine.stream("first prompt"))
+        rows.add(engine.stream("second prompt"))
+        while len(rows):
+            for run, piece in rows.round():
+                ...                       # piece.finish_reason ends its run
+
+    Each run says what it would say alone.  Runs whose caches cannot stand in one batch (a model
+    that ``Engine.no_rows`` names, ``prompt_cache``, ``max_kv_size``, checkpoints, another
+    generation method) take turns.  A run whose processor or sampler raises ends with
+    ``finish_reason`` ``"error"``; its ``result()`` raises what was raised.  One thread makes all
+    calls.
+    """
+
+    def __init__(self, engine: Engine, *, max_rows: int = MAX_ROWS) -> None:
+        """``max_rows``: most runs that are decoded at once; more wait.  Raises ``InputError``."""
+        if not is_whole(max_rows) or max_rows < 1:
+            message = f"max_rows must be 1 or more, not {max_rows!r}"
+            raise InputError(message)
+        self._engine, self._max_rows = engine, max_rows
+        self._waiting: deque[Seated] = deque()
+        self._joining: Seated | None = None
+        self._tables: dict[object, Table] = {}
+        self._turns: list[Seated] = []
+
+    def __len__(self) -> int:
+        """Runs that have not ended."""
+        return len(self._everyone())
+
+    @property
+    def active(self) -> int:
+        """Runs that are being decoded."""
+        return sum(len(table.seated) for table in self._tables.values()) + len(self._turns)
+
+    @property
+    def waiting(self) -> int:
+        """Runs whose prefill has not begun."""
+        return len(self._waiting)
+
+    def add(self, run: Run) -> None:
+        """A run that nobody has iterated yet; it joins as soon as there is room."""
+        self._waiting.append(Seated(run, Row(run.loop)))
+
+    def drop(self, run: Run) -> None:
+        """A run leaves, as if cancelled; nothing happens if it has ended already."""
+        for seated in self._everyone():
+            if seated.run is run:
+                self._leave(seated)
+                run.close()
+
+    def close(self) -> None:
+        """Every run leaves."""
+        for seated in self._everyone():
+            self.drop(seated.run)
+
+    def _everyone(self) -> list[Seated]:
+        seated = [each for table in self._tables.values() for each in table.seated]
+        joining = [self._joining] if self._joining else []
+        return [*seated, *self._turns, *joining, *self._waiting]
+
+    # --- a round ------------------------------------------------------------------------------
+
+    def round(self) -> Pieces:
+        """A chunk of one prompt, then new tokens of every run: the pieces, in order."""
+        out = self._prefill()
+        for table in list(self._tables.values()):
+            out += self._round(table)
+        for seated in list(self._turns):
+            out += self._alone(seated)
+        return out
+
+    def _round(self, table: Table) -> Pieces:
+        out: Pieces = []
+        expected = self._waiting or self._joining
+        if len(table.seated) == 1 and table.loop.rows and not expected:
+            out += self._settle(table)
+            table.loop.leave(list(table.loop.rows), with_caches=True)
+        if table.loop.rows:
+            return out + self._shared(table)
+        return out + self._alone(table.seated[0]) if table.seated else out
+
+    def _alone(self, seated: Seated) -> Pieces:
+        """One token of a run that has its caches to itself."""
+        run = seated.run
+        seated.stage = seated.stage or run.counted(run.loop.go_on())
+        try:
+            token = next(seated.stage, None)
+        except Exception as error:  # noqa: BLE001 - a caller's processor may raise anything
+            return self._failed(seated, error)
+        return self._one(seated, token)
+
+    def _one(self, seated: Seated, token: Emitted | None) -> Pieces:
+        """A token of a run that is iterated; None: there are no more until the next boundary."""
+        if token is None:
+            return self._pieces(seated, [], ended=seated.run.loop.ending)
+        return self._pieces(seated, [token])
+
+    def _shared(self, table: Table, *, pausing: bool = False) -> Pieces:
+        """New tokens of several runs by one forward."""
+        out: Pieces = []
+        seats = {id(seated.row): seated for seated in table.seated}
+        for row, tokens in table.loop.round(pausing=pausing):
+            seated = seats[id(row)]
+            out += self._pieces(seated, seated.run.counted(tokens), ended=row.course.ending)
+        failures, table.loop.forwarder.failures = table.loop.forwarder.failures, {}
+        for seated in list(table.seated):
+            if seated.run.forwarder in failures:
+                out += self._failed(seated, failures[seated.run.forwarder])
+        return out
+
+    def _settle(self, table: Table) -> Pieces:
+        """Bring every run at a table to a boundary; some may end on the way."""
+        out: Pieces = []
+        while table.loop.rows and not table.loop.settled:
+            out += self._shared(table, pausing=True)
+        for seated in list(table.seated):
+            seated.run.pausing = True
+            while seated.stage is not None and not seated.gone:
+                token = next(seated.stage, None)
+                if token is None:
+                    seated.stage = None
+                out += self._one(seated, token)
+            seated.run.pausing = False
+        return out
+
+    def _pieces(
+        self, seated: Seated, tokens: Iterable[Emitted], *, ended: Ending | None = None
+    ) -> Pieces:
+        """Tokens as their callers see them; with its last one a run leaves."""
+        run = seated.run
+        out: Pieces = []
+        for token in tokens:
+            piece = run.take(token)
+            out.append((run, piece))
+            if piece.finish_reason:
+                self._leave(seated)
+                run.finish()
+                return out
+        run.ending = run.ending or ended
+        if run.ending is not None:
+            self._leave(seated)
+            out.append((run, run.last()))
+        return out
+
+    def _failed(self, seated: Seated, error: Exception) -> Pieces:
+        self._leave(seated)
+        seated.run.fail(error)
+        return [(seated.run, Piece("", None, finish_reason="error"))]
+
+    # --- joining and leaving --------------------------------------------------------------------
+
+    def _prefill(self) -> Pieces:
+        """Go on with the prompt of the run that is next; seat it when it has been read."""
+        if self._joining is None and self._waiting and self.active < self._max_rows:
+            self._joining = self._waiting.popleft()
+        seated = self._joining
+        if seated is None:
+            return []
+        run = seated.run
+        if run.method is not None or run.keeper or run.past or run.options.max_tokens == 0:
+            self._joining, seated.stage = None, run.emitted()
+            self._turns.append(seated)
+            return []
+        seated.stage = seated.stage or run.prefilling()
+        try:
+            if next(seated.stage, self) is not self:
+                return []
+        except Exception as error:  # noqa: BLE001 - a caller's callback may raise anything
+            return self._failed(seated, error)
+        self._joining, seated.stage = None, None
+        return self._seat(seated)
+
+    def _seat(self, seated: Seated) -> Pieces:
+        """Say the first token of a run that was prefilled, and give it a place."""
+        run = seated.run
+        out = self._pieces(seated, run.counted(run.begin()), ended=run.loop.ending)
+        if seated.gone:
+            return out
+        key = self._key(run)
+        if key is None:
+            self._turns.append(seated)
+            return out
+        table = self._tables.get(key) or Table(RowLoop(self._engine.target, run.forwarder.stream))
+        if table.seated:
+            out += self._settle(table)
+            for other in [*table.seated, seated]:
+                if other.row not in table.loop.rows:
+                    table.loop.join(other.row)
+        seated.table = self._tables[key] = table
+        table.seated.append(seated)
+        return out
+
+    def _key(self, run: Run) -> object:
+        """What runs must have in common to share forwards; None: this one takes turns."""
+        options, forwarder = run.options, run.forwarder
+        changes = options.kv_bits is not None and forwarder.held < options.quantized_kv_start
+        if (
+            changes
+            or options.prompt_cache is not None
+            or options.phase_times
+            or forwarder.watched
+            or forwarder.window.unsupported
+        ):
+            return None
+        key = layout(forwarder.caches)
+        return None if key is None or self._engine.no_rows() else key
+
+    def _leave(self, seated: Seated) -> None:
+        """Take a run out, wherever it is."""
+        seated.gone = True
+        if seated is self._joining:
+            self._joining = None
+        if seated in self._waiting:
+            self._waiting.remove(seated)
+        if seated in self._turns:
+            self._turns.remove(seated)
+        table = seated.table
+        if table is None:
+            return
+        table.seated.remove(seated)
+        if seated.row in table.loop.rows:
+            table.loop.leave([seated.row], with_caches=seated.run.options.keep_cache)
+        if not table.seated:
+            self._tables = {key: t for key, t in self._tables.items() if t is not table}
