@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import mlx.core as mx
 
+    from mlxfill.contracts import Schema
     from mlxfill.engine.results import PromptCache
 
     LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
