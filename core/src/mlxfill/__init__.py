@@ -94,12 +94,12 @@ __all__ = [
     "Request",
     "Result",
     "Sampling",
+    "Schema",
     "TargetView",
     "TemplateError",
     "TokenView",
     "hookimpl",
     "load",
-    "Schema",
     "load_config",
     "stream_generate",
 ]
