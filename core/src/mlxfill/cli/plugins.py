@@ -1,4 +1,4 @@
-"""``mlxfill plugins list`` and ``mlxfill plugins info``."""
+"""``mlxfill plugins list``, ``mlxfill plugins info`` and ``mlxfill plugins new``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import attrs
 import typer
 
 from mlxfill.cli.invocation import invocation
+from mlxfill.cli.new.command import new
 
 if TYPE_CHECKING:
     from mlxfill.cli.survey import Status
 
-app = typer.Typer(help="Show the plugins that are installed.")
+app = typer.Typer(help="Show the plugins that are installed, or begin a new one.")
+app.command()(new)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

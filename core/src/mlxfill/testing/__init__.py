@@ -19,9 +19,17 @@ often as a test wants: company for the plugin under test.
 from __future__ import annotations
 
 from mlxfill.testing.caches import contents, differences
+from mlxfill.testing.conformance import (
+    Conformance,
+    ConformanceError,
+    check_draft_provider,
+    check_proposal_source,
+    check_rewinder,
+)
 from mlxfill.testing.drafters import ScriptedDrafter, ScriptedRows
 from mlxfill.testing.folders import tiny_folder
 from mlxfill.testing.guest import Guest, engine_with, plain, plugged, reference_tokens
+from mlxfill.testing.kinds import CACHE_KINDS, CacheKind
 from mlxfill.testing.models import (
     ARCHITECTURES,
     ROUNDED,
@@ -37,16 +45,23 @@ from mlxfill.testing.tokenizer import EOS, tiny_tokenizer
 
 __all__ = [
     "ARCHITECTURES",
+    "CACHE_KINDS",
     "EOS",
     "ROUNDED",
     "ROUNDING",
     "VOCAB",
+    "CacheKind",
+    "Conformance",
+    "ConformanceError",
     "Guest",
     "Outcome",
     "Script",
     "ScriptedDrafter",
     "ScriptedRows",
     "ScriptedSource",
+    "check_draft_provider",
+    "check_proposal_source",
+    "check_rewinder",
     "contents",
     "differences",
     "engine_with",

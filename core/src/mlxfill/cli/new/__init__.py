@@ -1,0 +1,1 @@
+"""``mlxfill plugins new``: the beginning of a plugin, as a distribution with tests."""

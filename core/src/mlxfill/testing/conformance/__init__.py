@@ -1,0 +1,20 @@
+"""The tests that every plugin should pass, for anyone's plugin to run on itself.
+
+Each check takes what makes the plugin's object and raises ``ConformanceError`` with one line in
+plain words and the shortest example that was found.  They need hypothesis: the extra
+``mlxfill[testing]``.
+"""
+
+from mlxfill.testing.conformance.breach import ConformanceError
+from mlxfill.testing.conformance.drafter import check_draft_provider
+from mlxfill.testing.conformance.report import Conformance
+from mlxfill.testing.conformance.rewinder import check_rewinder
+from mlxfill.testing.conformance.source import check_proposal_source
+
+__all__ = [
+    "Conformance",
+    "ConformanceError",
+    "check_draft_provider",
+    "check_proposal_source",
+    "check_rewinder",
+]

@@ -1,0 +1,222 @@
+"""The check of a proposal source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, frozen
+
+from mlxfill.contracts import Request
+from mlxfill.testing.conformance.breach import Breach, ConformanceError, blamed, shortest
+from mlxfill.testing.conformance.lossless import check_lossless
+from mlxfill.testing.conformance.openings import OPENINGS, kit_request
+from mlxfill.testing.conformance.playing import Played, Step, Story, short, shown
+from mlxfill.testing.conformance.report import Conformance
+from mlxfill.testing.models import VOCAB
+
+if TYPE_CHECKING:
+    from mlxfill.contracts import ProposalSource
+
+    Answer = ProposalSource | Iterable[ProposalSource] | None
+
+Factory = Callable[[Request], Any]
+BUDGET = 200
+LONG = 5_000
+"""Tokens of the prompt that stands for a long one."""
+
+
+def check_proposal_source(
+    factory: Callable[[Request], Answer],
+    *,
+    name: str = "",
+    sessions: Sequence[tuple[Request, Sequence[int]]] = (),
+    vocab_size: int = VOCAB,
+    examples: int = 150,
+) -> Conformance:
+    """Run everything that a source must stand on the sources that ``factory`` makes.
+
+    Contract: types, ids, the view's rules, one object a request, nothing shared between requests,
+    the same offers whether tokens come one by one or at once.  Hostile input: requests with
+    broken tools and templates, one token of budget, thousands of tokens.  Losslessness: output with
+    the source is plain output, in every kind of cache, greedy and sampled, in company.
+
+    :param factory: makes the source (or the list of sources, or None) of a request: the plugin's
+        hook ``mlxfill_proposal_sources`` with its settings filled in.
+    :param name: the plugin's name in messages, the source's own name by default.
+    :param sessions: requests and replies that the source is for, where the kit's own requests say
+        nothing to it; ids below ``vocab_size``.
+    :param examples: sessions to try.
+    :returns: how often it offered.  Assert that too.
+    :raises ConformanceError: one line that says what it did and after which tokens.
+    """
+    __tracebackhide__ = True
+    battery = _Battery(factory, name, tuple(sessions), vocab_size)
+    try:
+        battery.open_alone()
+    except Breach as breach:
+        raise ConformanceError(f"{battery.name}: {breach.said}") from None
+    report = Conformance(battery.name)
+    shortest(battery.name, stories(len(sessions)), lambda s: battery.play(s, report), examples)
+    check_lossless(battery.name, factory, report)
+    return report
+
+
+def stories(extra: int) -> Any:  # noqa: ANN401 - a hypothesis strategy
+    """Sessions of repeated and unrepeated tokens; ``extra`` openings are the caller's."""
+    from hypothesis import strategies as st
+
+    low = st.integers(0, 5) | st.integers(0, VOCAB - 1)
+    prompts = st.lists(low, min_size=1, max_size=10) | st.builds(
+        lambda part, times: part * times, st.lists(low, min_size=1, max_size=8), st.integers(2, 5)
+    )
+    fresh = st.lists(st.none() | low, max_size=6).map(tuple)
+    steps = st.builds(Step, st.integers(0, 6), fresh, st.sampled_from([1, 1, 1, 0, 2]))
+    return st.builds(
+        Story,
+        st.integers(0, len(OPENINGS) + extra - 1),
+        prompts.map(tuple),
+        st.integers(1, 8),
+        st.lists(steps, max_size=12).map(tuple),
+    )
+
+
+@frozen
+class _Opening:
+    """A request and how its reply is expected to go on."""
+
+    request: Request
+    words: str = ""
+    reply: tuple[int, ...] | None = None
+
+    def expected(self, tokens: Sequence[int], period: int) -> int:
+        """The next id: of the given reply, or what stood a period ago."""
+        if self.reply is not None:
+            return self.reply[len(tokens) % len(self.reply)] if self.reply else 0
+        known = [*self.request.prompt_ids, *tokens]
+        return known[-period] if period <= len(known) else known[-1]
+
+
+@define
+class _Battery:
+    factory: Factory
+    name: str
+    sessions: tuple[tuple[Request, Sequence[int]], ...]
+    vocab_size: int
+
+    def open_alone(self) -> None:
+        """What needs no story: the factory, names, one object a request, a long prompt."""
+        first, second = (self.sources(kit_request([1, 2, 3])) for _ in range(2))
+        if first and not self.name:
+            self.name = str(getattr(first[0], "name", "")) or type(first[0]).__name__
+        self.name = self.name or "source"
+        shared = [s for s in first if any(s is other for other in second)]
+        if shared:
+            raise Breach("the factory gives the same source to two requests: make one for each")
+        tokens = [(i * i) % 61 for i in range(LONG)]
+        for source in self.sources(kit_request(tokens)):
+            played = self._played(_Opening(kit_request(tokens)), source)
+            for _ in range(4):
+                played.ask()
+                played.enter(tokens[:50])
+
+    def sources(self, request: Request) -> list[Any]:
+        """What the factory makes of a request."""
+
+        def told(said: str) -> Breach:
+            prompt = shown(request.prompt_ids)
+            return Breach(f"for the prompt {prompt} the factory {said}", len(request.prompt_ids))
+
+        with blamed(told, "making the source"):
+            answer = self.factory(request)
+            if answer is None:
+                return []
+            if hasattr(answer, "propose"):
+                return [answer]
+            if not isinstance(answer, list | tuple):
+                raise told(f"answered {short(answer)}, which has no propose()")
+            return list(answer)
+
+    def play(self, story: Story, report: Conformance) -> None:
+        """One story: alone, again, one token at a time, beside another request."""
+        opening = self._opening(story)
+        first = [self._run(opening, story, s) for s in self.sources(opening.request)]
+        report.stories += 1
+        report.offers += sum(o is not None for p in first for o in p.offers)
+        report.accepted += sum(p.accepted for p in first)
+        again = [self._run(opening, story, s) for s in self.sources(opening.request)]
+        for at, (one, two) in enumerate(zip(first, again, strict=False)):
+            if one.offers == two.offers:  # else it draws lots, which it may
+                self._alike(opening, story, at, one)
+
+    def _alike(self, opening: _Opening, story: Story, at: int, usual: Played) -> None:
+        """Offers that repeat depend on the session alone."""
+        single = self._run(opening, story, self.sources(opening.request)[at], singly=True)
+        self._compare(usual, single, "when tokens come one by one", "when they come at once")
+        stranger = _Opening(kit_request([7, *opening.request.prompt_ids[::-1], 7]))
+        others = self.sources(stranger.request)
+        source = self.sources(opening.request)[at]
+        beside = [self._played(stranger, other) for other in others]
+        self._compare(
+            usual,
+            self._run(opening, story, source, beside=beside),
+            "while another request is open",
+            "alone",
+        )
+
+    def _compare(self, usual: Played, other: Played, there: str, here: str) -> None:
+        for i, (a, b) in enumerate(zip(usual.offers, other.offers, strict=False)):
+            if a != b:
+                said = f"offers {_ids(b)} {there} and {_ids(a)} {here} (at its ask number {i + 1})"
+                raise usual.breach(said)
+
+    def _opening(self, story: Story) -> _Opening:
+        if story.opening < len(OPENINGS):
+            words = list(OPENINGS)[story.opening]
+            return _Opening(kit_request(story.prompt, words), words)
+        request, reply = self.sessions[story.opening - len(OPENINGS)]
+        return _Opening(request, "", tuple(reply))
+
+    def _played(self, opening: _Opening, source: Any) -> Played:  # noqa: ANN401
+        limit = opening.request.limits.max_tokens
+        size = self.vocab_size if opening.reply is not None else VOCAB
+        budget = min(BUDGET, limit) if limit >= 0 else BUDGET
+        return Played(opening.request, source, size, budget, opening.words)
+
+    def _run(
+        self,
+        opening: _Opening,
+        story: Story,
+        source: Any,  # noqa: ANN401
+        *,
+        singly: bool = False,
+        beside: Sequence[Played] = (),
+    ) -> Played:
+        played = self._played(opening, source)
+        for step in story.steps:
+            offer = None
+            for other in beside:
+                other.ask()
+                other.enter((3, 1, 4))
+            for _ in range(step.asked):
+                if offer is not None:  # asked again: the engine tells what became of the first
+                    played.settle(offer, 0)
+                offer = played.ask()
+            ids = []
+            if offer is not None:
+                ids = list(offer.ids[: min(step.accepted, max(played.budget - 1, 0))])
+                played.settle(offer, len(ids))
+            played.enter(ids, singly=singly)
+            fresh: list[int] = []
+            for token in step.fresh:
+                known = [*played.tokens, *fresh]
+                fresh.append(opening.expected(known, story.period) if token is None else token)
+            played.enter(fresh, singly=singly)
+            if played.budget <= 0:
+                break
+        played.end()
+        return played
+
+
+def _ids(offer: Any) -> str:  # noqa: ANN401
+    return "nothing" if offer is None else shown(offer.ids)

@@ -1,0 +1,94 @@
+"""The way of an author of plugins: begin one, install it, test it, use it.
+
+What they install goes into a new virtual environment that sees the packages of this one, so that
+nothing is downloaded; their builds and installs are pip's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+THIRD_PARTY = sorted(
+    project.parent for project in ROOT.glob("examples/third_party/*/pyproject.toml")
+)
+
+
+class Home:
+    """A new environment and a folder to work in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "work"
+        self.folder.mkdir()
+        self.bin = folder / "venv" / "bin"
+        run([sys.executable, "-m", "venv", "--without-pip", str(self.bin.parent)], folder)
+        (packages,) = self.bin.parent.glob("lib/python*/site-packages")
+        seen = sysconfig.get_paths()["purelib"]
+        # With `addsitedir` editable installs of this environment are seen too.
+        (packages / "outer.pth").write_text(f"import site; site.addsitedir({seen!r})\n")
+        self.packages = packages
+
+    def python(self, *arguments: str) -> str:
+        """Run the new interpreter."""
+        return run([str(self.bin / "python"), *arguments], self.folder)
+
+    def mlxfill(self, *arguments: str) -> str:
+        """Run ``mlxfill`` there."""
+        return self.python("-m", "mlxfill", *arguments)
+
+    def install(self, folder: Path) -> None:
+        """``pip install FOLDER``, of what is in the folder alone."""
+        options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
+        self.python("-m", "pip", "install", *options, "--disable-pip-version-check", str(folder))
+
+
+def run(command: list[str], folder: Path) -> str:
+    kept = {name: v for name, v in os.environ.items() if not name.startswith(("MLXFILL_", "XDG_"))}
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**kept, "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return Home(tmp_path_factory.mktemp("author"))
+
+
+@pytest.mark.parametrize("kind", ["source", "drafter"])
+def test_a_new_plugin_installs_passes_its_tests_and_proposes(home: Home, kind: str) -> None:
+    name = f"demo-{kind}"
+    home.mlxfill("plugins", "new", name, "--kind", kind)
+    home.install(home.folder / f"mlxfill-{name}")
+    assert (home.packages / f"mlxfill_demo_{kind}" / "plugin.py").is_file()
+    assert "1 passed" in home.python("-m", "pytest", "-q", f"mlxfill-{name}")
+    told = json.loads(home.mlxfill("plugins", "info", name, "--json"))
+    assert (told["state"], told["distribution"]) == ("on", f"mlxfill-{name}")
+    choice = ["--draft-kind", name] if kind == "drafter" else []
+    asked = [
+        "--model",
+        "tiny",
+        "--max-tokens",
+        "60",
+        "--seed",
+        "1",
+        "Count: one two one two one two",
+    ]
+    answer = ["generate", "--json", "--config", os.devnull]
+    plain = json.loads(home.mlxfill(*answer, "--no-plugins", *asked))
+    ours = json.loads(home.mlxfill(*answer, "--plugins", name, *choice, *asked))
+    assert ours["tokens"] == plain["tokens"]
+    assert ours["faults"] == []
