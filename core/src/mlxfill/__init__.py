@@ -40,11 +40,12 @@ if TYPE_CHECKING:
         TargetView,
         TokenView,
     )
-    from mlxfill.engine import Engine, Piece, PromptCache, Result, load
+    from mlxfill.engine import Checkpoint, Engine, Piece, PromptCache, Result, load
     from mlxfill.engine.compat import stream_generate
     from mlxfill.errors import (
         BackendMissingError,
         CacheMismatchError,
+        CheckpointError,
         ConfigError,
         DrafterError,
         InputError,
@@ -65,6 +66,8 @@ __all__ = [
     "CacheMark",
     "CacheMismatchError",
     "CacheRewinder",
+    "Checkpoint",
+    "CheckpointError",
     "CompiledForward",
     "Config",
     "ConfigError",
@@ -106,6 +109,7 @@ __all__ = [
 
 _HOMES = {
     "CacheMark": "mlxfill.rewind.mark",
+    "Checkpoint": "mlxfill.engine",
     "CompiledForward": "mlxfill.model.compiled",
     "Config": "mlxfill.config",
     "Engine": "mlxfill.engine",

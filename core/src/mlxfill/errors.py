@@ -45,3 +45,7 @@ class DrafterError(MlxfillError, ValueError):
 
 class CacheMismatchError(MlxfillError, ValueError):
     """A prewarmed cache is no strict prefix of the prompt, or its length is unknown."""
+
+
+class CheckpointError(MlxfillError, ValueError):
+    """A checkpoint is missing, damaged, foreign, in use, or of another model; it stays as it is."""

@@ -1,6 +1,7 @@
 """The decode engine.  ``Engine``, ``Result``, ``Piece`` and ``load`` are its public names."""
 
+from mlxfill.engine.checkpoint.checkpoint import Checkpoint
 from mlxfill.engine.engine import Engine, load
 from mlxfill.engine.results import Piece, PromptCache, Result, Stats
 
-__all__ = ["Engine", "Piece", "PromptCache", "Result", "Stats", "load"]
+__all__ = ["Checkpoint", "Engine", "Piece", "PromptCache", "Result", "Stats", "load"]

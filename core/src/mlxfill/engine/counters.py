@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from attrs import define, field
+from attrs import define, field, fields
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mlxfill.engine.session import Session
 
 AWAY = 0.2
@@ -29,6 +31,12 @@ class Counters:
     injected_from: Counter[str] = field(factory=Counter)
     drafted_from: Counter[str] = field(factory=Counter)
     accepted_from: Counter[str] = field(factory=Counter)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """The counters that ``attrs.asdict`` took apart."""
+        names = [f.name for f in fields(cls) if f.name.endswith("_from")]
+        return cls(**{**stored, **{name: Counter(stored[name]) for name in names}})
 
     def fill(self, session: Session) -> dict[str, Any]:
         """Counters of asserted spans, and those of the sources themselves."""

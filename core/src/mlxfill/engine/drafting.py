@@ -13,9 +13,9 @@ from mlxfill.model.reading import row
 from mlxfill.plugins.faults import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from mlxfill.contracts import DraftRows
+    from mlxfill.contracts import DraftCheckpoint, DraftRows
     from mlxfill.engine.drafter import Drafter
 
 FLUSH = 64
@@ -25,6 +25,7 @@ LAST_PAUSE = 7
 FOLLOW, NOISE = 0.1, 0.05
 COMPARABLE = 8
 """Rounds after plain steps whose time may be compared with that of the steps."""
+_TALLY = ("drafted_by_position", "accepted_by_position", "acceptance_lengths")
 
 
 class Drafting:
@@ -61,6 +62,7 @@ class Drafting:
         self._started = 0.0
         self._rounds = 0
         self._pause = self._idle = 0
+        self._mute = False
 
     def check_taps(self, layers: int) -> None:
         """Sit the request out unless the target has the layers that are to be tapped."""
@@ -78,19 +80,20 @@ class Drafting:
         self.processed += len(tokens)
 
     def missed(self, tokens: Sequence[int]) -> None:
-        """Prompt tokens that the target had in a prewarmed cache and this drafter has not.
+        """The first tokens of the session, which the target had in caches made earlier.
 
-        A drafter that needs the target's hidden states cannot catch up on them: it sits
-        this request out.
+        What this drafter has not seen of them it is told now.  One that needs the target's hidden
+        states cannot catch up: it sits this request out.
         """
-        if not tokens:
+        fresh = tokens[self.processed :]
+        if not fresh:
             return
         if self.tap_layers:
             self._fail(
                 "prefill", ValueError("the prewarmed cache holds no states for this drafter")
             )
             return
-        self.prefilled(tokens, None)
+        self.prefilled(fresh, None)
 
     def prompt_done(self, last: int, taps: mx.array | None) -> None:
         """The last prompt token went through the target."""
@@ -224,6 +227,40 @@ class Drafting:
             with mx.stream(self._stream):
                 return call()
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+    # --- checkpoints -----------------------------------------------------------------
+
+    def captured(self, tokens: Sequence[int], held: int) -> DraftCheckpoint | None:
+        """The drafter's state between two rounds; None when it sits out or cannot tell."""
+        self.catch_up(tokens, held)
+        if not self.alive:
+            return None
+        try:
+            with mx.stream(self._stream):
+                state = self.rows.capture(0)
+            if state.processed_tokens == held:
+                return state
+            reason = f"captured {state.processed_tokens} processed tokens of {held}"
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            reason = one_line(error)
+        if not self._mute:  # it drafts on: whoever resumes starts it anew
+            self._mute = True
+            self._on_fault(Fault(self.drafter.plugin, "capture", reason))
+        return None
+
+    def restored(self, state: DraftCheckpoint) -> None:
+        """The rows were opened with ``state``."""
+        self.processed = state.processed_tokens
+
+    def tally(self) -> dict[str, Any]:
+        """Counters by position, to be stored."""
+        return {name: list(getattr(self, name)) for name in _TALLY}
+
+    def recall(self, tally: Mapping[str, list[int]]) -> None:
+        """Go on counting from a stored tally of as many positions."""
+        if len(tally["drafted_by_position"]) == self.cap:
+            for name in _TALLY:
+                setattr(self, name, list(tally[name]))
+
             self._fail(where, error)
             return None
 

@@ -10,12 +10,14 @@ import attrs
 from mlxfill.config import load_config
 from mlxfill.contracts import Fault
 from mlxfill.engine.calibrate import curve_for, store
+from mlxfill.engine.checkpoint.identity import fingerprint
 from mlxfill.engine.gate import CostCurve, Purse
 from mlxfill.engine.legal import is_whole
 from mlxfill.engine.mount import bundled, mount
 from mlxfill.engine.opening import Opening
 from mlxfill.engine.options import make_options
 from mlxfill.engine.prompt import make_prompt
+from mlxfill.engine.scheduler import MAX_ROWS
 from mlxfill.engine.trace import Tracing
 from mlxfill.errors import DrafterError, InputError
 from mlxfill.model.loading import context_limit, find_model, load_model
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from mlxfill.contracts import CacheRewinder, LayerReplay, Request
     from mlxfill.engine.audit import Audit
     from mlxfill.engine.drafter import Drafter
+    from mlxfill.engine.checkpoint.checkpoint import Checkpoint
     from mlxfill.engine.forward import Forwarder
     from mlxfill.engine.gate import Survival
     from mlxfill.engine.options import Options
@@ -79,6 +82,13 @@ def load(  # noqa: PLR0913
         group=group,
     )
     engine.prepare()
+    engine.made_by = {
+        "model": str(model),
+        "adapter_path": None if adapter_path is None else str(adapter_path),
+        "draft": None if draft is None else str(draft),
+        "draft_kind": draft_kind,
+        "num_draft_tokens": num_draft_tokens,
+    }
     return engine
 
 
@@ -252,6 +262,12 @@ class Engine:
         try:
             self.drafter = mount(self.plugins, self.target, artifact, name, self.no_rewind)
         except DrafterError as error:
+    def fingerprint(self) -> str:
+        """A hash of the model's weights, adapters included; made on first use."""
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint(self.model)
+        return self._fingerprint
+
             if asked:
                 raise
             self.faults.append(Fault("engine", "draft", f"{error}; going on without"))

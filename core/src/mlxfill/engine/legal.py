@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -66,6 +67,13 @@ def ids(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
     wrong = [v for v in held if not is_whole(v)]
     if wrong or not isinstance(value, Iterable):
         message = f"{attribute.name} must be a list of token ids, not {(wrong or held)[0]!r}"
+        raise InputError(message)
+
+
+def path(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+    """The path of a file, or None."""
+    if value is not None and (not isinstance(value, str | os.PathLike) or not str(value)):
+        message = f"{attribute.name} must be the path of a file, not {value!r}"
         raise InputError(message)
 
 

@@ -49,6 +49,9 @@ class DecodeLoop(Course):
     def go_on(self) -> Iterator[Emitted]:
         """From a pause to the end, or to the next pause."""
         while self.ending is None and not self.paused():
+            if self.cancelled():  # while a burst was read
+                self.ending = Ending("cancelled")
+                return
             yield from self._hot()
 
     # --- hot: the newest token is read and not yet forwarded -----------------------------

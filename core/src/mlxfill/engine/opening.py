@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from mlxfill.contracts import Event, Fault, Limits, Request
+from mlxfill.engine.checkpoint.keeper import Keeper
+from mlxfill.engine.checkpoint.plain import packed
 from mlxfill.engine.drafter import estimated_cost
 from mlxfill.engine.drafting import Drafting
 from mlxfill.engine.forward import Forwarder
 from mlxfill.engine.gate import CostCurve, Gate, Survival
-from mlxfill.engine.prewarm import counted_tokens, own_caches
+from mlxfill.engine.prewarm import Held, counted_tokens, own_caches
 from mlxfill.engine.prompt import Prompt, check_prompt, render
 from mlxfill.engine.run import Run
 from mlxfill.engine.schema import Holder, find_holder
@@ -27,6 +29,7 @@ from mlxfill.sampling import Chooser
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mlxfill.contracts import DraftCheckpoint, DraftRows
     from mlxfill.engine.drafter import Drafter
     from mlxfill.engine.engine import Engine
     from mlxfill.engine.options import Options
@@ -46,18 +49,57 @@ class Opening:
         """``faults`` is the request's list; what goes wrong is added to it."""
         self.engine, self.options, self.faults = engine, options, faults
         self._holder: Holder | None = None
+        self._draft_state: DraftCheckpoint | None = None
+        self._deciding: set[str] = set()
         self._sinks = engine.tracing.begin()
 
-    def run(self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None) -> Run:
-        """The opened request.  Raises ``InputError`` for what cannot be generated."""
+    def run(
+        self,
+        prompt: Prompt,
+        tools: Sequence[Mapping[str, Any]] | None,
+        *,
+        held: Held | None = None,
+        resumed: bool = False,
+    ) -> Run:
+        """The opened request.  Raises ``InputError`` for what cannot be generated.
+
+        :param held: caches that hold its beginning already; used in place.
+        :param resumed: whether it goes on from a checkpoint.
+        """
         ids, unnamed = self._checked(prompt)
         request = self._request(ids, prompt, tools)
         self._check_team(request)
-        forwarder = self.forwarder(request, watched=bool(self._sinks))
-        self._check_snapshot(forwarder.held)
-        forwarder.unnamed = unnamed
-        forwarder.held += unnamed
-        return self._assembled(request, forwarder)
+        if held is None:
+            held = self._held(request, unnamed)
+        self._draft_state = held.draft
+        forwarder = self._forwarder(request, held, watched=bool(self._sinks))
+        self._check_snapshot(forwarder.held - forwarder.unnamed)
+        run = self._assembled(request, forwarder)
+        try:
+            run.keeper = self._keeper(run, resumed=resumed)
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+    def _held(self, request: Request, unnamed: int = 0) -> Held:
+        """What the caches of a new request hold."""
+        options, target = self.options, self.engine.target
+        if options.prompt_cache is not None:
+            return Held(options.prompt_cache, unnamed, unnamed)
+        return own_caches(target, options.cache, request.prompt_ids, options.max_kv_size)
+
+    def _keeper(self, run: Run, *, resumed: bool) -> Keeper | None:
+        """Who takes the run's checkpoints; refuses at once what could not be stored later."""
+        options = self.options
+        if options.checkpoint is None and options.on_checkpoint is None:
+            return None
+        if run.method is not None:
+            raise InputError(f"{run.method.name!r} does not generate by tokens: no checkpoints")
+        if self.engine.team.size > 1:
+            raise InputError(f"{self.engine.team.size} ranks share this model: no checkpoints")
+        packed(run.forwarder.caches, "cache", {})
+        return Keeper(self.engine, options, resumed=resumed)
 
     # --- the prompt ---------------------------------------------------------------
 
@@ -144,29 +186,29 @@ class Opening:
 
     # --- the parts ------------------------------------------------------------------
 
-    def forwarder(self, request: Request, *, watched: bool = False) -> Forwarder:
-        """What forwards the tokens of one request, with caches and processors of its own.
+    def forwarder(self, request: Request) -> Forwarder:
+        """What forwards the tokens of one request, with caches and processors of its own."""
+        return self._forwarder(request, self._held(request), watched=False)
+
+    def _forwarder(self, request: Request, held: Held, *, watched: bool) -> Forwarder:
+        """The same on given caches.
 
         :param watched: whether it checks what the caches hold, for a trace.
         """
         engine, options = self.engine, self.options
-        if options.prompt_cache is not None:
-            caches, cached = options.prompt_cache, 0
-        else:
-            caches, cached = own_caches(
-                engine.target, options.cache, request.prompt_ids, options.max_kv_size
-            )
         self._holder = find_holder(engine.plugins, request, self.faults)
+        theirs = engine.plugins.logits_processors(request, self.faults)
+        self._deciding.update(plugin for plugin, _ in theirs)
         processors = [
             *request.sampling.processors(),
-            *(p for _, p in engine.plugins.logits_processors(request, self.faults)),
+            *(processor for _, processor in theirs),
             *options.logits_processors,
             # Last: nobody may allow what the schema forbids.
             *([self._holder.mask] if self._holder else ()),
         ]
         forwarder = (WatchedForwarder if watched else Forwarder)(
             engine.target,
-            caches,
+            held.caches,
             self._chooser(request.sampling),
             options,
             processors,
@@ -174,7 +216,7 @@ class Opening:
             stream=engine.mlx_stream,
             make_rewinder=engine.rewinder,
         )
-        forwarder.held = cached
+        forwarder.held, forwarder.unnamed = held.count, held.unnamed
         return forwarder
 
     def _chooser(self, sampling: Sampling) -> Chooser:
@@ -220,6 +262,7 @@ class Opening:
             Gate(curve, enabled=engine.config.gate.enabled, purse=engine.purse),
             self.faults,
             cached=forwarder.held - forwarder.unnamed,
+            deciding=self._deciding | {seat.plugin for seat in seats if seat.trusted},
             method=method,
             notify=self._notify,
         )
@@ -264,7 +307,7 @@ class Opening:
         try:
             drafting = Drafting(
                 drafter,
-                provider.open(engine.target, forwarder.chooser, [None]),
+                self._draft_rows(drafter, forwarder),
                 cap=cap,
                 vocab_size=engine.target.vocab_size,
                 stream=engine.mlx_stream,
@@ -273,9 +316,22 @@ class Opening:
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything
             self._report(Fault(drafter.plugin, "open", one_line(error)))
             return None
+        if self._draft_state is not None:
+            drafting.restored(self._draft_state)
         drafting.check_taps(engine.target.layer_count)
         forwarder.tap_layers = drafting.tap_layers
         return drafting
+
+    def _draft_rows(self, drafter: Drafter, forwarder: Forwarder) -> DraftRows:
+        """One row: after the tokens that the caches hold, or an empty one where that cannot be."""
+        provider, target, state = drafter.provider, self.engine.target, self._draft_state
+        if state is not None and state.processed_tokens == forwarder.held:
+            try:
+                return provider.open(target, forwarder.chooser, [state])
+            except Exception as error:  # noqa: BLE001 - another drafter, another version
+                self._report(Fault(drafter.plugin, "restore", one_line(error)))
+        self._draft_state = None
+        return provider.open(target, forwarder.chooser, [None])
 
     # --- what others hear of it -------------------------------------------------------
 

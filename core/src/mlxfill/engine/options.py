@@ -13,11 +13,13 @@ from mlxfill.errors import InputError
 from mlxfill.sampling import Sampling, as_sampling
 
 if TYPE_CHECKING:
+    import os
     import threading
 
     import mlx.core as mx
 
     from mlxfill.contracts import Schema
+    from mlxfill.engine.checkpoint.checkpoint import Checkpoint
     from mlxfill.engine.results import PromptCache
 
     LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
@@ -36,6 +38,8 @@ class Options:
     own semantics (the prompt continues it, it is updated in place).  ``snapshot_at`` and
     ``on_prefill_done(cache)``: called once with a ``PromptCache`` of exactly that many prompt
     tokens.  ``cancel``: an event; generation stops at the next boundary.
+    ``checkpoint``: a file that is replaced every ``checkpoint_every`` tokens (default 256, 0:
+    never) and at the end, for ``Engine.resume``; ``on_checkpoint(checkpoint)`` is handed the same.
     ``phase_times``: time the phases of each window; removes the overlap of host and device.
     ``sources_policy`` "verify": asserts of this request are verified instead.  ``schema``: what
     the reply must be: a JSON schema, ``{"type": "json_object"}`` or another ``response_format`` of
@@ -71,8 +75,12 @@ class Options:
     phase_times: bool = False
     sources_policy: str = field(default="trust", validator=legal.one_of("trust", "verify"))
     keep_cache: bool = False
+    checkpoint: str | os.PathLike[str] | None = field(default=None, validator=legal.path)
+    checkpoint_every: int | None = field(default=None, validator=legal.at_least(0, optional=True))
+    on_checkpoint: Callable[[Checkpoint], None] | None = field(default=None, validator=_CALL)
     delimiters: Sequence[int] = field(default=(), validator=legal.ids)
     template_options: Mapping[str, Any] = field(factory=dict)
+    schema: Schema | None = field(default=None, converter=as_schema)
 
     def __attrs_post_init__(self) -> None:
         """Check what one field alone cannot tell."""
@@ -81,7 +89,6 @@ class Options:
             raise InputError(message)
 
 
-    schema: Schema | None = field(default=None, converter=as_schema)
 OPTION_NAMES = frozenset(f.name for f in fields(Options))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+from attrs import define
 from mlx_lm.models.cache import ArraysCache, CacheList
 
 from mlxfill.engine.results import PromptCache
@@ -14,7 +15,21 @@ from mlxfill.rewind.entries import flat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mlxfill.contracts import DraftCheckpoint
     from mlxfill.model.target import Target
+
+
+@define
+class Held:
+    """Caches of one request's own that hold ``count`` tokens, ``unnamed`` ones included.
+
+    ``draft``: the drafter's state after as many tokens, where there is one.
+    """
+
+    caches: list[Any]
+    count: int
+    unnamed: int = 0
+    draft: DraftCheckpoint | None = None
 
 
 def own_caches(
@@ -22,8 +37,8 @@ def own_caches(
     given: PromptCache | list[Any] | None,
     ids: Sequence[int],
     max_kv_size: int | None,
-) -> tuple[list[Any], int]:
-    """Caches for one request and how many prompt tokens they hold; ``given`` stays the caller's.
+) -> Held:
+    """Caches of one request's own that hold the beginning of its prompt; ``given`` stays as it is.
 
     A cache of the whole prompt gives one token back, since the model must see a last
     one; where its kind cannot, the prompt is processed anew.
@@ -31,7 +46,7 @@ def own_caches(
     :raises CacheMismatchError: it holds other tokens, more of them, or an unknown number.
     """
     if given is None:
-        return target.new_cache(max_kv_size), 0
+        return Held(target.new_cache(max_kv_size), 0)
     caches = given.caches if isinstance(given, PromptCache) else list(given)
     _check_kind(target, caches)
     if isinstance(given, PromptCache):
@@ -45,13 +60,13 @@ def own_caches(
         raise CacheMismatchError(message)
     caches = copy.deepcopy(caches)
     if held < len(ids):
-        return caches, held
+        return Held(caches, held)
     from mlx_lm.models.cache import can_trim_prompt_cache, trim_prompt_cache
 
     given_back: Any = trim_prompt_cache(caches, 1) if can_trim_prompt_cache(caches) else 0
     if given_back == 1:
-        return caches, held - 1
-    return target.new_cache(max_kv_size), 0
+        return Held(caches, held - 1)
+    return Held(target.new_cache(max_kv_size), 0)
 
 
 def _held_tokens(caches: Sequence[Any]) -> int:

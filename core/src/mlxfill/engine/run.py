@@ -14,16 +14,19 @@ from mlxfill.engine.calls import tool_calls
 from mlxfill.engine.loop import DecodeLoop, Emitted, Ending
 from mlxfill.engine.reply import Reply
 from mlxfill.engine.results import SAMPLED, Piece, PromptCache, Result, Stats
+from mlxfill.errors import InputError
 from mlxfill.model.reading import one_id, row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
     from mlxfill.contracts import GenerationMethod
+    from mlxfill.engine.checkpoint.keeper import Keeper
     from mlxfill.engine.drafting import Drafting
     from mlxfill.engine.forward import Forwarder
     from mlxfill.engine.gate import Gate
     from mlxfill.engine.options import Options
+    from mlxfill.engine.past import Past
     from mlxfill.engine.session import Session
 
 
@@ -45,10 +48,14 @@ class Run:
         faults: list[Fault],
         *,
         cached: int,
+        deciding: Iterable[str] = (),
         method: GenerationMethod | None = None,
         notify: Callable[[Event], None],
     ) -> None:
-        """Nothing is computed before the first piece is asked for."""
+        """Nothing is computed before the first piece is asked for.
+
+        :param deciding: plugins that decide tokens of this request.
+        """
         self.request, self.options = request, options
         self.forwarder, self.session, self.drafting = forwarder, session, drafting
         self.faults = faults
@@ -58,8 +65,12 @@ class Run:
             seed=request.sampling.seed or 0,
         )
         self.ending: Ending | None = None
+        self.error: Exception | None = None
         self.reply = Reply(request.tokenizer, options)
         self.method = method
+        self.deciding = frozenset(deciding)
+        self.keeper: Keeper | None = None
+        self.past: Past | None = None
         self.pausing = False
         self.loop = DecodeLoop(
             forwarder,
@@ -68,8 +79,8 @@ class Run:
             drafting,
             want_logprobs=options.logprobs or options.top_logprobs > 0,
             append_chunk=options.append_chunk,
-            cancelled=self._cancelled,
-            paused=lambda: self.pausing,
+            cancelled=self._stops,
+            paused=self._pauses,
         )
         self._notify = notify
         self._pieces = self._make_pieces()
@@ -94,8 +105,10 @@ class Run:
 
     def result(self) -> Result:
         """Run to the end and collect everything."""
-        for _ in self:
-            pass
+        while not self._closed:
+            next(self, None)
+        if self.error is not None:
+            raise self.error
         options, reply = self.options, self.reply
         keep = (
             PromptCache(self.stats.cache_tokens, self.forwarder.caches)
@@ -127,11 +140,14 @@ class Run:
             return
         # On Metal the weights stay wired while a request runs; elsewhere this does nothing.
         with wired_limit(self.forwarder.target.model, [self.forwarder.stream]):
-            for _ in self.prefilling():
-                pass
+            if self.past is None:
+                for _ in self.prefilling():
+                    pass
+            else:
+                yield from self._again(self.past)
             try:
                 yield from self.counted(self.begin())
-                yield from self.counted(self.loop.go_on())
+                yield from self.counted(self._kept())
             finally:
                 self.ending = self.ending or self.loop.ending
 
@@ -161,6 +177,29 @@ class Run:
             return []
         (sample, logprobs), self._first = self._first, None
         return self.loop.emit([one_id(sample)], SAMPLED, [logprobs])
+
+    def _again(self, past: Past) -> Iterator[Emitted]:
+        """The tokens that a checkpoint brought, to be gone on from."""
+        self._begun = True
+        for token in past.tokens:
+            self.stats.generated_tokens += 1
+            yield token
+        self.ending = past.ending
+        if self.ending is None and self.session.budget <= 0:
+            self.ending = Ending("length")
+        if self.drafting is not None and self.ending is None:
+            self.drafting.missed(self.session.tokens[: self.forwarder.held])
+        self._decoding = time.perf_counter() - self.stats.decode_ms / 1e3
+
+    def _kept(self) -> Iterator[Emitted]:
+        """The loop to its end, paused wherever a checkpoint is due."""
+        yield from self.loop.go_on()
+        while self.keeper is not None and self.loop.ending is None and not self.pausing:
+            self.keeper.take(self)
+            if self._cancelled():
+                self.ending = Ending("cancelled")
+                return
+            yield from self.loop.go_on()
 
     def counted(self, tokens: Iterable[Emitted]) -> Iterator[Emitted]:
         """The same tokens, timed and counted as they pass."""
@@ -203,6 +242,16 @@ class Run:
         if self.options.on_prefill_progress is not None:
             total = len(self.request.prompt_ids)
             self.options.on_prefill_progress(done - self.forwarder.unnamed, total)
+
+    def _stops(self) -> bool:
+        """Whether the loop shall end here.  With checkpoints it is paused instead and then left."""
+        return self.keeper is None and self._cancelled()
+
+    def _pauses(self) -> bool:
+        """Whether nothing new shall be begun for now."""
+        keeper = self.keeper
+        generated = len(self.session.tokens) - self.forwarder.unnamed - self.stats.prompt_tokens
+        return self.pausing or (keeper is not None and (keeper.due(generated) or self._cancelled()))
 
     def _cancelled(self) -> bool:
         return self.options.cancel is not None and self.options.cancel.is_set()
@@ -258,10 +307,32 @@ class Run:
         self.finish()
         return Piece(rest, None, finish_reason=self.ending.reason)
 
+    def fail(self, error: Exception) -> None:
+        """End here: something that belongs to this request alone raised ``error``."""
+        self.error, self.ending = error, Ending("error")
+        self._pieces.close()
+        self.finish()
+
     def _known(self) -> list[int]:
         """The session, and the EOS that ended it."""
         eos = self.loop.ending.eos if self.loop.ending else None
         return [*self.session.tokens, *(() if eos is None else (eos,))]
+
+    def revive(self, past: Past) -> None:
+        """Stand where a stored run stood, whose tokens but the newest the caches hold."""
+        self.past = past
+        past.give_back(self)
+        if self.keeper is not None:
+            self.keeper.begin(len(past.tokens))
+
+    def request_checkpoint(self) -> None:
+        """Take a checkpoint at the next boundary.
+
+        :raises InputError: the request says neither ``checkpoint`` nor ``on_checkpoint``.
+        """
+        if self.keeper is None:
+            raise InputError("give checkpoint=FILE or on_checkpoint=... with the request")
+        self.keeper.request()
 
     def fill_caches(self) -> None:
         """Let the caches hold every token of the session, the last one and EOS included."""
@@ -281,6 +352,8 @@ class Run:
             stats.rounds = first_rounds(loop.counters.rounds, stats.generated_tokens)
             stats.fill, stats.spec = loop.statistics()
             stats.cache_tokens = tuple(self._known()[self.forwarder.unnamed : self.forwarder.held])
+        if self.keeper is not None:
+            self.keeper.finish(self)
         if self.drafting is not None:
             self.drafting.close()
         reason = self.ending.reason if self.ending else "cancelled"

@@ -1,0 +1,61 @@
+"""A generation at a boundary between two forwards, in memory or in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from attrs import frozen
+
+from mlxfill.engine.checkpoint import file
+from mlxfill.engine.checkpoint.lock import CheckpointLock
+from mlxfill.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import os
+
+    import mlx.core as mx
+
+
+@frozen(eq=False)
+class Checkpoint:
+    """Everything that ``Engine.resume`` needs to go on as if nothing had happened.
+
+    ``content`` is JSON-ready, ``arrays`` are caches, drafter state and token ids; neither
+    changes while the generation goes on.  ``finished``: the reply is complete.
+    """
+
+    content: Mapping[str, Any]
+    arrays: Mapping[str, mx.array]
+    finished: bool = False
+
+    @property
+    def generated(self) -> int:
+        """Tokens of the reply so far."""
+        return int(self.arrays["tokens"].size)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file: what stood there is replaced in one step.
+
+        :raises CheckpointError: the file cannot be written, or another process has it.
+        """
+        with CheckpointLock(Path(path)):
+            self.write(Path(path))
+
+    def write(self, path: Path) -> None:
+        """The same for who holds the lock already."""
+        try:
+            file.write(path, self.content, self.arrays, finished=self.finished)
+        except OSError as error:
+            reason = error.strerror or error
+            raise CheckpointError(f"checkpoint {path} cannot be written: {reason}") from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read it from a file, which stays as it is.
+
+        :raises CheckpointError: the file is missing, damaged, foreign or of a newer version.
+        """
+        content, arrays = file.read(Path(path))
+        return cls(content, arrays, finished=content.get("ending") is not None)

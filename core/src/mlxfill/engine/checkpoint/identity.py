@@ -1,0 +1,76 @@
+"""What a checkpoint must meet again to go on: the weights, and how its plugins were set."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import mlx.core as mx
+
+from mlxfill.engine.checkpoint.plain import packed
+from mlxfill.model.reading import ids, parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mlxfill.engine.engine import Engine
+
+_UNSIGNED = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
+
+
+def fingerprint(model: Any) -> str:  # noqa: ANN401 - an mlx module
+    """A hash of names, shapes, dtypes and the bits of all weights, adapters included.
+
+    The bits of an array are added up as whole numbers: one pass over the weights on the device,
+    the same on every machine.
+    """
+    named = parameters(model)
+    sums = ids(mx.stack([_sum(array) for _, array in named])) if named else []
+    facts = [
+        (name, list(array.shape), str(array.dtype), total)
+        for (name, array), total in zip(named, sums, strict=True)
+    ]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _sum(array: mx.array) -> mx.array:
+    """The bits of an array as unsigned numbers, added up modulo 2**32."""
+    flat = array.flatten()
+    bits = mx.view(flat, _UNSIGNED[array.dtype.size]) if array.dtype != mx.bool_ else flat
+    return bits.astype(mx.uint32).sum()
+
+
+def settings_of(engine: Engine, plugins: Iterable[str]) -> dict[str, Any]:
+    """The settings of some plugins, in a form that can be stored and compared."""
+    return {
+        name: packed(_settings(engine.plugins.settings(name)), name, {}) for name in sorted(plugins)
+    }
+
+
+def recipe(engine: Engine) -> dict[str, Any]:
+    """How to make the engine again: arguments of ``mlxfill.load`` and what its config says."""
+    config, plugins = engine.config, engine.plugins
+    tables = {name: config.plugins.tables.get(name, {}) for name in plugins.names}
+    made_by = {"draft": config.draft, "draft_kind": config.draft_kind}
+    made_by |= {name: value for name, value in engine.made_by.items() if value is not None}
+    return {
+        **made_by,
+        "plugins": list(plugins.names),
+        "config": {
+            "plugins": packed(tables, "plugins", {}),
+            "trust": list(config.trust.assert_),
+            "gate": config.gate.enabled,
+        },
+    }
+
+
+def _settings(instance: Any) -> Mapping[str, Any]:  # noqa: ANN401 - each plugin's own class
+    return {} if instance is None else attrs.asdict(instance, value_serializer=_serialized)
+
+
+def _serialized(_: Any, __: Any, value: Any) -> Any:  # noqa: ANN401 - as attrs hands it
+    """Settings are compared, not used: what is no plain value stands as its text."""
+    plain = value is None or isinstance(value, bool | int | float | str | list | tuple | dict)
+    return value if plain else str(value)

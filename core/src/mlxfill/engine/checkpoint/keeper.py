@@ -1,0 +1,141 @@
+"""When a run leaves checkpoints, and the thread that writes them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlxfill.contracts import Fault
+from mlxfill.engine.checkpoint import file
+from mlxfill.engine.checkpoint.capture import capture
+from mlxfill.engine.checkpoint.lock import CheckpointLock
+from mlxfill.errors import CheckpointError, MlxfillError
+
+if TYPE_CHECKING:
+    from mlxfill.engine.checkpoint.checkpoint import Checkpoint
+    from mlxfill.engine.engine import Engine
+    from mlxfill.engine.options import Options
+    from mlxfill.engine.run import Run
+
+EVERY = 256
+"""Tokens between two checkpoints of a request that asks for them and does not say how many."""
+
+
+class Writer:
+    """Writes checkpoints to one file in a thread of its own; of those that wait, the newest.
+
+    ``error``: the first that a write ended with.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is begun yet."""
+        self._path = path
+        self.error: MlxfillError | None = None
+        self._waiting: queue.Queue[Checkpoint | None] = queue.Queue(1)
+        self._thread: threading.Thread | None = None
+
+    def put(self, checkpoint: Checkpoint) -> None:
+        """Hand over a checkpoint; does not wait for the disk."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="mlxfill checkpoint")
+            self._thread.start()
+        with suppress(queue.Empty):
+            self._waiting.get_nowait()
+        self._waiting.put(checkpoint)
+
+    def close(self) -> None:
+        """Wait until the newest one is written."""
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        while (checkpoint := self._waiting.get()) is not None:
+            try:
+                checkpoint.write(self._path)
+            except CheckpointError as error:
+                self.error = self.error or error
+
+
+class Keeper:
+    """Takes the checkpoints of one run: every so many tokens, on request, and at its end."""
+
+    def __init__(self, engine: Engine, options: Options, *, resumed: bool = False) -> None:
+        """Lock the file, if one is named.
+
+        :param resumed: whether the run goes on from what the file may hold.
+        :raises CheckpointError: another process has it, or it holds something worth keeping.
+        """
+        self._engine, self._tell = engine, options.on_checkpoint
+        every = options.checkpoint_every
+        self._every = self._next = EVERY if every is None else every
+        self._wanted = False
+        self._writer: Writer | None = None
+        self._lock: CheckpointLock | None = None
+        if options.checkpoint is not None:
+            path = Path(options.checkpoint)
+            self._lock = CheckpointLock(path)
+            self._writer = Writer(path)
+            if not resumed:
+                self._check_free(path)
+
+    def _check_free(self, path: Path) -> None:
+        """Refuse to replace what someone may still want to go on with, or what is not ours."""
+        try:
+            unfinished = path.exists() and file.unfinished(path)
+        except CheckpointError:
+            self.release()
+            raise
+        if unfinished:
+            self.release()
+            raise CheckpointError(
+                f"{path} holds an unfinished generation: resume it (mlxfill resume {path}),"
+                " or remove the file"
+            )
+
+    def request(self) -> None:
+        """Take one at the next boundary."""
+        self._wanted = True
+
+    def begin(self, generated: int) -> None:
+        """The run begins with so many tokens of its reply."""
+        self._schedule(generated)
+
+    def due(self, generated: int) -> bool:
+        """Whether to pause after so many tokens."""
+        return self._wanted or (self._every > 0 and generated >= self._next)
+
+    def take(self, run: Run) -> None:
+        """Store the run, which stands between two forwards."""
+        self._wanted = False
+        self._schedule(len(run.reply.tokens))
+        checkpoint = capture(self._engine, run)
+        if self._writer is not None:
+            self._writer.put(checkpoint)
+        if self._tell is not None:
+            self._tell(checkpoint)
+
+    def finish(self, run: Run) -> None:
+        """The run is over: store its end, wait for the disk, and let go of the file."""
+        try:
+            if run.ending is not None and run.ending.reason != "cancelled":
+                self.take(run)
+            if self._writer is not None:
+                self._writer.close()
+                if self._writer.error is not None:
+                    run.faults.append(Fault("engine", "checkpoint", str(self._writer.error)))
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let go of the file."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def _schedule(self, generated: int) -> None:
+        if self._every:
+            self._next = (generated // self._every + 1) * self._every

@@ -1,0 +1,81 @@
+"""One process at a time on one checkpoint."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Self
+
+from mlxfill.errors import CheckpointError
+
+try:
+    import fcntl
+
+    def _take(handle: int) -> None:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+except ImportError:  # Windows
+    import msvcrt
+
+    def _take(handle: int) -> None:
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+
+
+class CheckpointLock:
+    """Held from ``__init__`` to ``release``, on a file beside the checkpoint.
+
+    The checkpoint itself is replaced with every write, so it cannot carry the lock.  The system
+    lets go of it when the process ends, however it ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Take the lock for the checkpoint ``path``.
+
+        :raises CheckpointError: another process has it, or its folder cannot be written.
+        """
+        self.path = path.with_name(path.name + ".lock")
+        self._handle: int | None = None
+        try:
+            while self._handle is None:
+                self._handle = self._opened()
+        except BlockingIOError as error:
+            raise CheckpointError(f"{path} is in use by another process") from error
+        except OSError as error:
+            reason = error.strerror or error
+            raise CheckpointError(f"checkpoint {path} cannot be written: {reason}") from error
+
+    def _opened(self) -> int | None:
+        """A locked handle; None when the file went away meanwhile: its lock keeps nobody out."""
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            _take(handle)
+            ours = os.fstat(handle)
+            if os.path.samestat(ours, self.path.stat()):
+                return handle
+        except FileNotFoundError:
+            pass
+        except PermissionError as error:  # what Windows says of a lock that is taken
+            os.close(handle)
+            raise BlockingIOError(*error.args) from error
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+        return None
+
+    def release(self) -> None:
+        """Let go.  Safe to call twice."""
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        if os.name == "posix":  # removed while held, so that a waiting process notices
+            self.path.unlink(missing_ok=True)
+        os.close(handle)
+
+    def __enter__(self) -> Self:
+        """The lock itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release it."""
+        self.release()

@@ -1,0 +1,168 @@
+"""Going on from a checkpoint."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlxfill.contracts import DraftCheckpoint, Fault
+from mlxfill.engine.checkpoint.checkpoint import Checkpoint
+from mlxfill.engine.checkpoint.identity import settings_of
+from mlxfill.engine.checkpoint.plain import restore_caches, unpacked
+from mlxfill.engine.course import Emitted, Ending
+from mlxfill.engine.opening import Opening
+from mlxfill.engine.options import make_options
+from mlxfill.engine.past import Past
+from mlxfill.engine.prewarm import Held
+from mlxfill.engine.prompt import Prompt
+from mlxfill.errors import CheckpointError, InputError, MlxfillError
+from mlxfill.model.reading import ids as ids_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mlxfill.engine.engine import Engine
+    from mlxfill.engine.options import Options
+    from mlxfill.engine.run import Run
+
+GIVEN_AGAIN = (
+    *("cancel", "checkpoint", "checkpoint_every", "keep_cache", "logits_processors", "max_tokens"),
+    *("on_checkpoint", "sampler"),
+)
+"""Options that whoever resumes may give; all others are as they were."""
+
+
+def resume(
+    engine: Engine, source: Checkpoint | str | os.PathLike[str], given: Mapping[str, Any]
+) -> Run:
+    """A run that begins with the stored tokens and goes on after them.
+
+    :raises CheckpointError: the checkpoint cannot be used here; one line that says why.
+    :raises InputError: an option that cannot be given again.
+    """
+    wrong = next((name for name in given if name not in GIVEN_AGAIN), None)
+    if wrong is not None:
+        raise InputError(
+            f"{wrong} is as the checkpoint says; resume takes {', '.join(GIVEN_AGAIN)}"
+        )
+    stored = source if isinstance(source, Checkpoint) else Checkpoint.load(source)
+    name = "the checkpoint" if isinstance(source, Checkpoint) else str(Path(source))
+    if not isinstance(source, Checkpoint):
+        given = {"checkpoint": source, **given}
+    try:
+        return Resumption(engine, stored, given).run()
+    except CheckpointError as error:
+        raise CheckpointError(f"{name} cannot be resumed: {error}") from error
+    except MlxfillError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise CheckpointError(f"{name} cannot be resumed: it holds no generation") from error
+
+
+class Resumption:
+    """One checkpoint on its way to a run."""
+
+    def __init__(self, engine: Engine, stored: Checkpoint, given: Mapping[str, Any]) -> None:
+        self._engine, self._content, self._arrays = engine, stored.content, stored.arrays
+        self._given = given
+        self._tokens = ids_of(self._arrays["tokens"])
+        self._request: Mapping[str, Any] = self._content["request"]
+
+    def run(self) -> Run:
+        """The run, checked against the engine that is to go on with it."""
+        content, engine = self._content, self._engine
+        if content["model"] != engine.fingerprint():
+            raise CheckpointError(
+                f"it is of another model ({content['origin']['model']}; other weights than the one"
+                " that is loaded)"
+            )
+        options = self._options()
+        ending = self._ending(options)
+        held = self._held(options)
+        if held is None and ending is None:
+            raise CheckpointError("its reply is complete and cannot be made longer")
+        faults = [Fault(*fault) for fault in content["faults"]]
+        faults += [fault for fault in engine.faults if fault not in faults]
+        opening = Opening(engine, options, faults)
+        run = opening.run(self._prompt(), self._tools(), held=held, resumed=True)
+        try:
+            self._check_deciding(run)
+            run.revive(self._past(ending))
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+    def _options(self) -> Options:
+        options = self._request["options"]
+        stored = {name: unpacked(value, self._arrays) for name, value in options.items()}
+        schema = stored.pop("schema", None)
+        if schema is not None:
+            from mlxfill.contracts import Schema
+
+            stored["schema"] = Schema(**schema)
+        missing = [name for name in self._request["needs"] if not self._given.get(name)]
+        if missing:
+            raise CheckpointError(f"it was made with {missing[0]}=...: give the same again")
+        generated, most = len(self._tokens), self._given.get("max_tokens", -1)
+        if 0 <= most < generated:
+            raise InputError(f"max_tokens must be at least {generated}, what is there, not {most}")
+        return make_options({}, {**stored, **self._given})
+
+    def _ending(self, options: Options) -> Ending | None:
+        reason = self._content["ending"]
+        longer = options.max_tokens < 0 or options.max_tokens > len(self._tokens)
+        return None if reason is None or (reason == "length" and longer) else Ending(reason)
+
+    def _held(self, options: Options) -> Held | None:
+        content, engine = self._content, self._engine
+        if content["caches"] is None:
+            return None
+        caches = engine.target.new_cache(options.max_kv_size)
+        restore_caches(caches, content["caches"], self._arrays)
+        unnamed = content["unnamed"]
+        count = unnamed + self._arrays["prompt"].size + len(self._tokens) - 1
+        return Held(caches, count, unnamed=unnamed, draft=self._draft())
+
+    def _draft(self) -> DraftCheckpoint | None:
+        stored = self._content["draft"]
+        if stored is None:
+            return None
+        tensors = unpacked(stored["tensors"], self._arrays)
+        return DraftCheckpoint(
+            stored["namespace"], stored["processed_tokens"], tensors, stored["metadata"]
+        )
+
+    def _prompt(self) -> Prompt:
+        messages = unpacked(self._request["messages"], self._arrays)
+        return Prompt(tuple(ids_of(self._arrays["prompt"])), self._request["text"], messages)
+
+    def _tools(self) -> Any:  # noqa: ANN401
+        return unpacked(self._request["tools"], self._arrays)
+
+    def _check_deciding(self, run: Run) -> None:
+        """What others than the model write must be written in the same way."""
+        before, now = self._content["deciding"], settings_of(self._engine, run.deciding)
+        for plugin in sorted(before.keys() | now.keys()):
+            if before.get(plugin) != now.get(plugin):
+                how = "with other settings" if plugin in before and plugin in now else "on"
+                how = how if plugin in before else "off"
+                raise CheckpointError(
+                    f"plugin {plugin!r} decides tokens and was {how} when it was written: load the"
+                    " engine with the same plugins, settings and trust"
+                )
+
+    def _past(self, ending: Ending | None) -> Past:
+        content = self._content
+        origins = [word for word, count in content["origins"] for _ in range(count)]
+        return Past(
+            tokens=[
+                Emitted(token, origin, None)
+                for token, origin in zip(self._tokens, origins, strict=True)
+            ],
+            ending=ending,
+            logprobs=content["logprobs"],
+            tops=[[(token, p) for token, p in top] for top in content["top_logprobs"]],
+            tally=content["tally"],
+        )
