@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -10,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 
 from mlxfill_serve.endpoints import Endpoints
 from mlxfill_serve.errors import ApiError, as_api_error
@@ -19,14 +18,12 @@ from mlxfill_serve.metrics import CONTENT_TYPE, Measured, Metrics
 from mlxfill_serve.models import Models
 from mlxfill_serve.openapi import document
 from mlxfill_serve.settings import ServeSettings
-from mlxfill_serve.static import Page
+from mlxfill_serve.static import page_routes
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from mlxfill_serve.worker import EngineThread
-
-FOLDER = Path(__file__).parent / "page"
 
 
 def make_app(
@@ -56,7 +53,7 @@ def make_app(
         Route("/health", api.health, methods=["GET"]),
         Route("/metrics", measured, methods=["GET"]),
         Route("/openapi.json", described, methods=["GET"]),
-        Mount("/", Page(directory=FOLDER, html=True)),
+        *page_routes(),
     ]
     middleware = [
         Middleware(Measured, metrics=metrics),

@@ -71,7 +71,16 @@ class Question:
         options = dict(self.options)
         if index and options.get("seed") is not None:
             options["seed"] = (options["seed"] + index) % SEEDS
-        return engine.stream(self.prompt, tools=self.tools, **options)
+        if options.get("xtc_probability"):  # mlx-lm's servers and command line spare these
+            spared = [*engine.tokenizer.encode("\n"), *engine.tokenizer.eos_token_ids]
+            options["xtc_special_tokens"] = spared
+        run = engine.stream(self.prompt, tools=self.tools, **options)
+        room = None if engine.context is None else engine.context - len(run.request.prompt_ids)
+        if room is None or 0 <= run.options.max_tokens <= room:
+            return run
+        # Beyond its context a model writes nonsense, without end if no end was asked for.
+        run.close()
+        return engine.stream(self.prompt, tools=self.tools, **{**options, "max_tokens": room})
 
 
 def chat_question(body: ChatBody, settings: ServeSettings) -> Question:

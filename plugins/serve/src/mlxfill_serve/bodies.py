@@ -167,3 +167,7 @@ class CompletionBody(Asked):
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
+
+
+FIELDS = frozenset({*ChatBody.model_fields, *CompletionBody.model_fields})
+"""What a request may hold."""

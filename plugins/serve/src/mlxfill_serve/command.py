@@ -116,7 +116,7 @@ def _run(folder: str, loading: Mapping[str, Any], settings: ServeSettings, name:
     from mlxfill_serve.worker import EngineThread
 
     sock = listen(settings)  # an address that is taken is told before the model is loaded
-    worker = EngineThread(lambda: load(folder, **loading), rows=settings.rows)
+    worker = EngineThread(lambda: load(folder, **loading), settings=settings)
     try:
         engine = worker.start()
         for fault in engine.faults:

@@ -7,6 +7,7 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 from mlxfill import ConfigError, MlxfillError
+from mlxfill_serve.bodies import FIELDS
 
 _TYPES = {
     401: "authentication_error",
@@ -61,5 +62,6 @@ def as_api_error(error: Exception) -> ApiError:
     line = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, MlxfillError) and not isinstance(error, ConfigError):
         code = "context_length_exceeded" if "the model's context is" in line else None
-        return ApiError(400, line, code=code)
+        first = line.partition(" ")[0]
+        return ApiError(400, line, param=first if first in FIELDS else None, code=code)
     return ApiError(500, f"generation failed: {type(error).__name__}: {line}")

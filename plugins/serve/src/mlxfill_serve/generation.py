@@ -32,7 +32,11 @@ class Generation:
     ) -> None:
         """Raises ``ApiError``: 429 when the queue is full, 503 when the engine is dead."""
         mailbox: Mailbox[tuple[int, Event]] = Mailbox()
-        room = worker.rows + settings.queue - worker.outstanding
+        most = worker.rows + settings.queue
+        if len(openers) > most:
+            said = f"the request asks for {len(openers)} replies; the server has room for {most}"
+            raise ApiError(400, said, code="invalid_value")
+        room = most - worker.outstanding
         if worker.alive and len(openers) > max(room, 0):
             said = f"{worker.outstanding} requests are running or waiting: try again later"
             raise ApiError(429, said, code="queue_full", headers={"Retry-After": "1"})

@@ -26,10 +26,18 @@ def _port(_: object, attribute: Any, value: int) -> None:  # noqa: ANN401
 class ServeSettings:
     """Where the server listens and what a request may cost.
 
-    ``rows`` requests are decoded together, ``queue`` more may wait; any more get 429.  ``timeout``:
-    seconds that one request may take.  ``max_tokens``: most tokens that a request may ask for, 0:
-    as many as the context holds.  ``max_body``: bytes of a request.  ``max_choices``: largest
-    ``n``.  ``drain``: seconds that running requests are given when the server is told to stop.
+    ``host``: address to listen on.
+    ``port``: port to listen on, 0 for a free one.
+    ``api_key``: what requests must carry as their bearer token; None: nothing.
+    ``rows``: requests that are decoded together.
+    ``queue``: requests that may wait beyond those; any more get 429.
+    ``timeout``: seconds that one request may take.
+    ``max_tokens``: most tokens that a request may ask for, 0: as many as the context holds.
+    ``max_body``: bytes of a request.
+    ``max_choices``: largest ``n``.
+    ``drain``: seconds that running requests are given when the server is told to stop.
+    ``origins``: web origins whose pages may call the server.
+    ``adapters``: LoRA adapters that requests may name as their model, by name.
     ``allow``: request extras that cost more than the request itself (``audit``).
     """
 

@@ -1,30 +1,43 @@
-"""The page at ``/``."""
+"""The page at ``/``: a route for each of its files, so that no path of a request is looked up."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from starlette.staticfiles import StaticFiles
+from starlette.responses import FileResponse
+from starlette.routing import Route
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.types import Scope
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-"""Nothing comes from elsewhere, and no text of a model can become a script."""
+FOLDER = Path(__file__).parent / "page"
+INDEX = "index.html"
+HEADERS = {
+    # Nothing comes from elsewhere, and no text of a model can become a script.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
 
 
-class Page(StaticFiles):
-    """The files of the page, and nothing else of this machine."""
+def page_routes() -> Iterator[Route]:
+    """``/`` and the files that it needs."""
+    for file in sorted(FOLDER.rglob("*")):
+        if file.is_file():
+            name = file.relative_to(FOLDER).as_posix()
+            yield _route("/" if name == INDEX else f"/{name}", file)
 
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        """A file, under the content security policy."""
-        response = await super().get_response(path, scope)
-        response.headers["Content-Security-Policy"] = POLICY
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
-        response.headers["Cache-Control"] = "no-cache"
-        return response
+
+def _route(path: str, file: Path) -> Route:
+    async def send(_: Request) -> Response:
+        return FileResponse(file, headers=HEADERS)
+
+    return Route(path, send, methods=["GET"])

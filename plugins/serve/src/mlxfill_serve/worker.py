@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from mlxfill_serve.errors import ApiError, dead_engine
 from mlxfill_serve.jobs import Ended, Opened, Token
 from mlxfill_serve.rows import Rows
+from mlxfill_serve.settings import ServeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,7 @@ class EngineThread:
 
     ::
 
-        worker = EngineThread(lambda: mlxfill.load("tiny"), rows=8)
+        worker = EngineThread(lambda: mlxfill.load("tiny"))
         worker.start()              # raises what loading raised
         worker.submit(job)          # its events arrive in job.mailbox
         worker.stop()
@@ -35,8 +36,11 @@ class EngineThread:
     ``alive`` turns false when the thread ends for whatever reason; jobs get an error then.
     """
 
-    def __init__(self, load: Callable[[], Engine], *, rows: int = 8) -> None:
-        self.rows = rows
+    def __init__(
+        self, load: Callable[[], Engine], *, settings: ServeSettings | None = None
+    ) -> None:
+        self.settings = settings or ServeSettings()
+        self.rows = self.settings.rows
         self.failure: BaseException | None = None
         self.engine: Engine | None = None
         self._load = load
