@@ -40,7 +40,15 @@ if TYPE_CHECKING:
         TargetView,
         TokenView,
     )
-    from mlxfill.engine import Checkpoint, Engine, Piece, PromptCache, Result, load
+    from mlxfill.engine import (
+        Checkpoint,
+        Engine,
+        Piece,
+        PromptCache,
+        Result,
+        RowScheduler,
+        load,
+    )
     from mlxfill.engine.compat import stream_generate
     from mlxfill.errors import (
         BackendMissingError,
@@ -96,6 +104,7 @@ __all__ = [
     "ProposalSource",
     "Request",
     "Result",
+    "RowScheduler",
     "Sampling",
     "Schema",
     "TargetView",
@@ -116,6 +125,7 @@ _HOMES = {
     "Piece": "mlxfill.engine",
     "PromptCache": "mlxfill.engine",
     "Result": "mlxfill.engine",
+    "RowScheduler": "mlxfill.engine",
     "Sampling": "mlxfill.sampling",
     "hookimpl": "mlxfill.hookspecs",
     "load": "mlxfill.engine",

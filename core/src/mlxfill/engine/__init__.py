@@ -3,5 +3,15 @@
 from mlxfill.engine.checkpoint.checkpoint import Checkpoint
 from mlxfill.engine.engine import Engine, load
 from mlxfill.engine.results import Piece, PromptCache, Result, Stats
+from mlxfill.engine.scheduler import RowScheduler
 
-__all__ = ["Checkpoint", "Engine", "Piece", "PromptCache", "Result", "Stats", "load"]
+__all__ = [
+    "Checkpoint",
+    "Engine",
+    "Piece",
+    "PromptCache",
+    "Result",
+    "RowScheduler",
+    "Stats",
+    "load",
+]

@@ -134,6 +134,15 @@ class Drafting:
             return Plan(limit, 0.0)
         return NOTHING
 
+    def limit(self, room: int) -> int:
+        """Most ids that it may draft now, whether it pays or not."""
+        return max(min(self.cap, room), 0) if self.alive and self._idle <= 0 else 0
+
+    def tried(self, gate: Gate, room: int) -> int:
+        """How deep to draft although it does not seem to pay: a resting one's try, when due."""
+        limit = self.limit(room)
+        return limit if limit and self.drafter.due and self._could_pay(gate, limit) else 0
+
     @property
     def draft_cost(self) -> float:
         """Cost of one draft in plain steps."""
@@ -218,15 +227,6 @@ class Drafting:
         seen = min(max(extra / drafted, 0.0), 2 * self.draft_cost + NOISE)
         self.drafter.cost = self.draft_cost + FOLLOW * (seen - self.draft_cost)
 
-    # --- faults ----------------------------------------------------------------------
-
-    def _guard(self, where: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401
-        if not self.alive:
-            return None
-        try:
-            with mx.stream(self._stream):
-                return call()
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
     # --- checkpoints -----------------------------------------------------------------
 
     def captured(self, tokens: Sequence[int], held: int) -> DraftCheckpoint | None:
@@ -261,6 +261,15 @@ class Drafting:
             for name in _TALLY:
                 setattr(self, name, list(tally[name]))
 
+    # --- faults ----------------------------------------------------------------------
+
+    def _guard(self, where: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+        if not self.alive:
+            return None
+        try:
+            with mx.stream(self._stream):
+                return call()
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
             self._fail(where, error)
             return None
 

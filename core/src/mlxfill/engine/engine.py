@@ -26,10 +26,11 @@ from mlxfill.model.target import Target
 from mlxfill.model.team import Team
 from mlxfill.plugins import PluginManager
 from mlxfill.rewind.window import prove_rewind
+from mlxfill.rows.proof import prove_rows
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import mlx.core as mx
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
     from mlxfill.config import Config
     from mlxfill.contracts import CacheRewinder, LayerReplay, Request
     from mlxfill.engine.audit import Audit
-    from mlxfill.engine.drafter import Drafter
     from mlxfill.engine.checkpoint.checkpoint import Checkpoint
+    from mlxfill.engine.drafter import Drafter
     from mlxfill.engine.forward import Forwarder
     from mlxfill.engine.gate import Survival
     from mlxfill.engine.options import Options
-    from mlxfill.engine.results import Result
+    from mlxfill.engine.results import Piece, Result
     from mlxfill.engine.run import Run
 
 
@@ -81,7 +82,6 @@ def load(  # noqa: PLR0913
         context=context_limit(model_config),
         group=group,
     )
-    engine.prepare()
     engine.made_by = {
         "model": str(model),
         "adapter_path": None if adapter_path is None else str(adapter_path),
@@ -89,6 +89,7 @@ def load(  # noqa: PLR0913
         "draft_kind": draft_kind,
         "num_draft_tokens": num_draft_tokens,
     }
+    engine.prepare()
     return engine
 
 
@@ -152,6 +153,10 @@ class Engine:
         # A team's curve holds for this start only: it is measured again, together.
         self._measured = curve is not None or self.team.size > 1
         self._no_rewind: str | None = None
+        self._no_rows: str | None = None
+        self._fingerprint: str | None = None
+        # The arguments of ``load``, for whoever resumes a checkpoint elsewhere.
+        self.made_by: dict[str, Any] = {"model": str(path)}
         # What earlier requests showed about each kind of source.
         self.records: dict[tuple[str, type], Survival] = {}
         self.purse = Purse()
@@ -194,6 +199,46 @@ class Engine:
         """The same as ``stream``, collected."""
         return self.stream(prompt, tools=tools, **options).result()
 
+    def resume(
+        self,
+        source: Checkpoint | str | os.PathLike[str],
+        /,
+        **options: Any,  # noqa: ANN401
+    ) -> Run:
+        """Go on from a checkpoint: the same tokens as if the run had never stopped.
+
+        The pieces begin with those of the stored reply, which cost nothing.  A file goes on being
+        replaced as the request asked for; ``checkpoint=None`` leaves it as it is.
+
+        :param source: a file, or what ``on_checkpoint`` was handed.
+        :param options: ``cancel``, ``on_checkpoint``, a greater ``max_tokens``, and what a file
+            cannot hold: ``sampler``, ``logits_processors``.
+        :raises CheckpointError: it is damaged, foreign, in use, of another model, or was written
+            with other plugins that decide tokens.
+        """
+        from mlxfill.engine.checkpoint.resume import resume
+
+        return resume(self, source, options)
+
+    def generate_batch(
+        self,
+        requests: Iterable[Mapping[str, Any]],
+        *,
+        max_rows: int = MAX_ROWS,
+        on_piece: Callable[[int, Piece], None] | None = None,
+    ) -> list[Result]:
+        """Several requests together, each as it would be alone; results in the order given.
+
+        :param requests: mappings with ``prompt`` or ``messages``, and the keywords of ``generate``.
+        :param max_rows: most requests that are decoded at once.
+        :param on_piece: called with a request's number and each of its pieces.
+        :raises InputError, TemplateError: names the number of the request, before anything is
+            computed.
+        """
+        from mlxfill.engine.batch import generate_batch
+
+        return generate_batch(self, requests, max_rows=max_rows, on_piece=on_piece)
+
     def audit(
         self,
         prompt: Any,  # noqa: ANN401
@@ -217,6 +262,12 @@ class Engine:
         """A plugin's rewinder for a cache entry that the core does not know."""
         return self.plugins.cache_rewinder(entry, layer, self.target)
 
+    def fingerprint(self) -> str:
+        """A hash of the model's weights, adapters included; made on first use."""
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint(self.model)
+        return self._fingerprint
+
     # --- what is learnt once -----------------------------------------------------------
 
     def no_rewind(self) -> str:
@@ -224,6 +275,12 @@ class Engine:
         if self._no_rewind is None:
             self._no_rewind = prove_rewind(self.target, self.rewinder)
         return self._no_rewind
+
+    def no_rows(self) -> str:
+        """Why requests cannot share forwards of this model; "" when they can (tried as well)."""
+        if self._no_rows is None:
+            self._no_rows = prove_rows(self.target)
+        return self._no_rows
 
     def curve(self) -> CostCurve:
         """The cost curve, measured on first use and kept on disk."""
@@ -262,12 +319,6 @@ class Engine:
         try:
             self.drafter = mount(self.plugins, self.target, artifact, name, self.no_rewind)
         except DrafterError as error:
-    def fingerprint(self) -> str:
-        """A hash of the model's weights, adapters included; made on first use."""
-        if self._fingerprint is None:
-            self._fingerprint = fingerprint(self.model)
-        return self._fingerprint
-
             if asked:
                 raise
             self.faults.append(Fault("engine", "draft", f"{error}; going on without"))

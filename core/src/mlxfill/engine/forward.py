@@ -49,7 +49,9 @@ class Judged:
 
 
 class Forwarder:
-    """Runs the target for one request."""
+    """Runs the target for one request.  ``watched``: for a trace, which needs caches of its own."""
+
+    watched = False
 
     def __init__(  # noqa: PLR0913 - all of them are one request's facts
         self,
@@ -140,7 +142,7 @@ class Forwarder:
             if tape is not None:
                 self._take_taps(tape)
             if self.processors:
-                logits = self._processed(self._tokens(history, pending, position), logits)
+                logits = self.processed(self.shown(history, pending, position), logits)
             if self.options.kv_bits is not None:
                 self._quantize()
             logprobs = logits - mx.logsumexp(logits, keepdims=True)
@@ -188,12 +190,12 @@ class Forwarder:
                 ids = mx.concatenate([ids, tail.astype(ids.dtype)])
             logits = self._window_logits(ids[None], 0 if want_known else first, rewinds=count > 0)
             self._end_phase("verify", logits)
-            rows = self._known_rows(logits[:first], before, tokens) if want_known else []
+            rows = self.known_rows(logits[:first], before, tokens) if want_known else []
             logits = logits[first:] if want_known else logits
             start = before + len(known)
             if self.one_by_one:
                 values = ids_of(drafts) if isinstance(drafts, mx.array) else list(drafts)
-                judged = self._walk(logits, values, list(tokens[:start]))
+                judged = self.walk(logits, values, list(tokens[:start]))
             else:
                 judged, values = self._compare(logits, drafts, start)
             judged.known_logprobs = rows
@@ -238,13 +240,13 @@ class Forwarder:
         if self.window.needs_tape:
             mx.async_eval([c.state for c in self.caches])
 
-    def _known_rows(self, logits: mx.array, before: int, tokens: Sequence[int]) -> list[mx.array]:
+    def known_rows(self, logits: mx.array, before: int, tokens: Sequence[int]) -> list[mx.array]:
         """Log-probabilities ``[V]`` of the choices that the known ids replaced."""
         rows = []
         for i in range(logits.shape[0]):
             each = logits[i : i + 1]
             if self.processors:
-                each = self._processed(self._tokens(tokens, None, before + 1 + i), each)
+                each = self.processed(self.shown(tokens, None, before + 1 + i), each)
             rows.append((each - mx.logsumexp(each, axis=-1, keepdims=True))[0])
         return rows
 
@@ -267,7 +269,7 @@ class Forwarder:
             accepted += 1
         return Judged(chosen[: accepted + 1], accepted, logprobs), values
 
-    def _walk(self, logits: mx.array, drafts: Sequence[int], history: list[int]) -> Judged:
+    def walk(self, logits: mx.array, drafts: Sequence[int], history: list[int]) -> Judged:
         """Judge position by position, so that processors see emitted tokens only."""
         sampled: list[int] = []
         rows: list[mx.array] = []
@@ -275,7 +277,7 @@ class Forwarder:
             at = len(sampled)
             each = logits[at : at + 1]
             if self.processors:
-                each = self._processed(self._tokens(history, None, len(history)), each)
+                each = self.processed(self.shown(history, None, len(history)), each)
             logprobs = each - mx.logsumexp(each, axis=-1, keepdims=True)
             token = one_id(self.chooser.choose(logprobs, (len(history),)))
             sampled.append(token)
@@ -286,12 +288,13 @@ class Forwarder:
 
     # --- pieces ---------------------------------------------------------------------------
 
-    def _processed(self, tokens: mx.array, logits: mx.array) -> mx.array:
+    def processed(self, tokens: mx.array, logits: mx.array) -> mx.array:
+        """``[1, V]`` logits after all processors, which see ``tokens``."""
         for processor in self.processors:
             logits = processor(tokens, logits)
         return logits
 
-    def _tokens(self, history: Sequence[int], pending: mx.array | None, length: int) -> mx.array:
+    def shown(self, history: Sequence[int], pending: mx.array | None, length: int) -> mx.array:
         """What processors are shown, on the device: the session without its unnamed beginning.
 
         The host's part is kept from call to call.
