@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from arms import Arm
-    from rows import Setting
+    from duels import Setting
 
 
 class Contestants:

@@ -22,7 +22,7 @@ import blas
 import table
 from contest import hold
 from contestants import Contestants, prompt_ids
-from rows import DUELS, GAUGES, Duel, Gauge, Setting
+from duels import DUELS, GAUGES, Duel, Gauge, Setting
 from table import Outcome
 
 if TYPE_CHECKING:

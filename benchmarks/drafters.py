@@ -35,7 +35,7 @@ from draft_arms import (
     remade,
     turns,
 )
-from rows import FASTER, LITTLE_LOSS, Reach
+from duels import FASTER, LITTLE_LOSS, Reach
 from table import Outcome
 
 if TYPE_CHECKING:
