@@ -75,18 +75,6 @@ def mlxfill_draft_kinds() -> Sequence[DraftKind]:
     raise NotImplementedError
 
 
-@hookspec(firstresult=True)
-def mlxfill_cache_rewinder(
-    entry: object, layer: LayerReplay, target: TargetView
-) -> CacheRewinder | None:
-    """Make a rewinder for one cache entry.  First answer that is not None wins.
-
-    :param entry: an entry of mlx-lm's prompt cache (or a part of a composite one).
-    :param layer: replays the decoder layer that fills this entry.
-    :param target: the bound model.
-    """
-
-
 # --- a request opens -------------------------------------------------------------
 
 
@@ -114,9 +102,30 @@ def mlxfill_constraint(request: Request, settings: Any) -> Constraint | None:  #
     """
 
 
+@hookspec
+def mlxfill_logits_processors(
+    request: Request,
+    settings: Any,  # noqa: ANN401
+) -> Sequence[Callable[[mx.array, mx.array], mx.array]] | None:
+    """Make this plugin's logits processors for one request, in mlx-lm's signature.
+
+    Each takes ``(tokens [L], logits [1, V])`` and returns logits of the same shape.
+    """
+
+
 @hookspec(firstresult=True)
-def mlxfill_generation_method(target: TargetView, request: Request) -> GenerationMethod | None:
-    """Generate this request in another way than token by token.  First answer wins."""
+def mlxfill_cache_rewinder(
+    entry: object, layer: LayerReplay, target: TargetView
+) -> CacheRewinder | None:
+    """Make a rewinder for one cache entry.  First answer that is not None wins.
+
+    Asked for each entry that the core does not know, and once more when an engine starts, which
+    tries whether tokens can be taken back.
+
+    :param entry: an entry of mlx-lm's prompt cache (or a part of a composite one).
+    :param layer: replays the decoder layer that fills this entry.
+    :param target: the bound model.
+    """
 
 
 @hookspec
@@ -128,15 +137,9 @@ def mlxfill_proposal_sources(request: Request, settings: Any) -> Sequence[Propos
     """
 
 
-@hookspec
-def mlxfill_logits_processors(
-    request: Request,
-    settings: Any,  # noqa: ANN401
-) -> Sequence[Callable[[mx.array, mx.array], mx.array]] | None:
-    """Make this plugin's logits processors for one request, in mlx-lm's signature.
-
-    Each takes ``(tokens [L], logits [1, V])`` and returns logits of the same shape.
-    """
+@hookspec(firstresult=True)
+def mlxfill_generation_method(target: TargetView, request: Request) -> GenerationMethod | None:
+    """Generate this request in another way than token by token.  First answer wins."""
 
 
 # --- during and after a request --------------------------------------------------

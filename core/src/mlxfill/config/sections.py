@@ -35,10 +35,21 @@ def key_of(attribute: Attribute[Any]) -> str:
 class Generation:
     """``[generation]``: how a request is answered unless it says otherwise.
 
-    Names and defaults that mlx-lm has mean what they mean there.  ``max_tokens`` -1:
-    unbounded.  ``seed`` None: one is chosen for each request.  ``top_p`` 0 or 1, ``top_k`` 0,
-    ``min_p`` 0: off.  Sizes are in tokens.  ``append_chunk``: ids of a span in one forward,
-    0 for as many as fit.  ``max_span``: longest span that a source may append at once.
+    Names and defaults that mlx-lm has mean what they mean there.  Sizes are in tokens.
+
+    ``max_tokens``: most tokens of a reply, -1 for no limit.
+    ``temperature``: 0 takes the likeliest token, always.
+    ``top_p``: sample from the likeliest tokens that share this probability; 0 or 1: off.
+    ``top_k``: sample from so many of the likeliest tokens; 0: off.
+    ``min_p``: leave out what is less likely than the likeliest token by this factor; 0: off.
+    ``seed``: fixes what is sampled; None: one is chosen for each request.
+    ``prefill_step_size``: tokens of the prompt in one forward.
+    ``max_kv_size``: keep so many tokens in a rotating cache; None: all.
+    ``kv_bits``: quantize the KV cache to so many bits; None: leave it as it is.
+    ``kv_group_size``: values of the quantized cache that share a scale.
+    ``quantized_kv_start``: quantize once the cache holds so many tokens.
+    ``append_chunk``: tokens of an asserted span in one forward; 0: as many as fit.
+    ``max_span``: longest span that a source may append at once.
     """
 
     max_tokens: int = field(default=512, validator=between(-1))
@@ -58,24 +69,45 @@ class Generation:
 
 @frozen(kw_only=True)
 class Trust:
-    """``[trust]``: ``assert`` lists the plugins whose asserts are appended unread."""
+    """``[trust]``: whose word counts.
+
+    ``assert_`` (``assert`` in the file): plugins whose asserts are appended unread; those of others
+    are verified.
+    """
 
     assert_: tuple[str, ...] = ("fill-strict", "constrain")
 
 
 @frozen(kw_only=True)
 class Gate:
-    """``[gate]``: whether speculation switches itself off where it would cost time."""
+    """``[gate]``: what may be bet on a proposal.
+
+    ``enabled``: leave out windows that would cost more time than they promise to save; off, every
+    offer is used as far as it goes.
+    """
 
     enabled: bool = True
+
+
+@frozen(kw_only=True)
+class Cache:
+    """``[cache]``: caches of prompts that are kept for requests which begin alike.
+
+    Requests with a ``session`` use it; with ``every_request`` all do.  At most ``max_entries``
+    (0: none) and ``max_mb`` megabytes are kept, the newest.
+    """
+
+    max_entries: int = field(default=8, validator=between(0))
+    max_mb: int = field(default=1024, validator=between(0))
+    every_request: bool = False
 
 
 @frozen(kw_only=True)
 class Plugins:
     """``[plugins]`` and ``[plugins.NAME]``.
 
-    ``enabled``: plugins in the order of their priority, None for all installed.  ``tables``:
-    the settings of each plugin as they were written, checked once the plugin is known.
+    ``enabled``: plugins in the order of their priority; None: all that are installed.
+    ``tables``: the settings of each plugin as they were written, checked once the plugin is known.
     """
 
     enabled: tuple[str, ...] | None = None
@@ -85,6 +117,13 @@ class Plugins:
 @frozen(kw_only=True)
 class Config:
     """Everything that can be settled outside a request.
+
+    ``model``: folder, name that a model plugin knows, or hub id; None: ``tiny``, where it is
+    installed.
+    ``draft``: folder or name of a drafter.
+    ``draft_kind``: how to draft; None: found out from the drafter.
+    ``num_draft_tokens``: most tokens that a drafter guesses at once, 0 for no drafts; None: what
+    the drafter is made for.
 
     ``sources`` says where each value came from: ``{"generation.seed": "mlxfill.toml"}``.
     A key that is not in it has its default.  ``file``: the file that was read.
@@ -98,6 +137,7 @@ class Config:
     generation: Generation = field(factory=Generation)
     trust: Trust = field(factory=Trust)
     gate: Gate = field(factory=Gate)
+    cache: Cache = field(factory=Cache)
     file: str | None = field(default=None, eq=False, metadata={NO_KEY: True})
     sources: Mapping[str, str] = field(factory=dict, eq=False, repr=False, metadata={NO_KEY: True})
 

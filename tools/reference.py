@@ -1,0 +1,26 @@
+"""Write the generated parts of the documentation anew: ``python tools/reference.py``."""
+
+from __future__ import annotations
+
+import config_page
+import hooks_page
+from pages import ROOT, renewed
+
+PARTS = {
+    "docs/hooks.md": {"diagram": hooks_page.diagram, "hooks": hooks_page.reference},
+    "docs/config.md": {"settings": config_page.reference},
+}
+"""Pages, and what is generated in them."""
+
+
+def current(page: str) -> str:
+    """A page of ``PARTS`` as it should be."""
+    text = (ROOT / page).read_text("utf-8")
+    for name, make in PARTS[page].items():
+        text = renewed(text, name, make())
+    return text
+
+
+if __name__ == "__main__":
+    for name in PARTS:
+        (ROOT / name).write_text(current(name), "utf-8")
