@@ -7,9 +7,9 @@ import time
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, cast
 
+from mlxfill import RowScheduler
 from mlxfill_serve.errors import ApiError, dead_engine
 from mlxfill_serve.jobs import Ended, Opened, Token
-from mlxfill_serve.rows import Rows
 from mlxfill_serve.settings import ServeSettings
 
 if TYPE_CHECKING:
@@ -118,19 +118,19 @@ class EngineThread:
             job.tell(dead_engine())
 
     def _serve(self, engine: Engine) -> None:
-        rows = Rows(engine, self.rows)
+        rows = RowScheduler(engine, max_rows=self.rows)
         while self._admit(engine, rows):
-            self._drop_unwanted(rows)
             try:
+                self._drop_unwanted(rows)
                 for run, piece in rows.round():
                     self._deliver(run, piece)
             except Exception as error:
-                rows = Rows(engine, self.rows)
+                rows = RowScheduler(engine, max_rows=self.rows)
                 self._fail(error)
                 if self._failed >= PATIENCE:
                     raise
 
-    def _admit(self, engine: Engine, rows: Rows) -> bool:
+    def _admit(self, engine: Engine, rows: RowScheduler) -> bool:
         """Take the jobs that came in; wait for one when there is nothing else to do."""
         idle = not self._jobs
         while True:
@@ -147,7 +147,7 @@ class EngineThread:
             with self._gate:
                 self._waiting -= 1
 
-    def _begin(self, engine: Engine, rows: Rows, job: Job) -> None:
+    def _begin(self, engine: Engine, rows: RowScheduler, job: Job) -> None:
         try:
             run = job.open(engine)
         except Exception as error:  # noqa: BLE001 - told to the client, whatever it is
@@ -158,7 +158,7 @@ class EngineThread:
         self._jobs[run] = job
         rows.add(run)
 
-    def _drop_unwanted(self, rows: Rows) -> None:
+    def _drop_unwanted(self, rows: RowScheduler) -> None:
         """Free the rows of clients that are gone or whose time is over."""
         now = time.monotonic()
         unwanted = [(run, job) for run, job in self._jobs.items() if job.gone or job.late(now)]
@@ -178,7 +178,7 @@ class EngineThread:
         if piece.finish_reason is not None:
             del self._jobs[run]
             self._failed = 0
-            job.tell(Ended(piece.finish_reason, run.stats, run.faults))
+            job.tell(_ended(run, piece.finish_reason))
 
     def _fail(self, error: Exception) -> None:
         """A round failed: nothing is known of the rows that were in it."""
@@ -194,3 +194,13 @@ def _token(piece: Piece) -> Token:
     if piece.logprobs is not None and piece.token is not None:
         logprob = cast("float", piece.logprobs[piece.token].item())
     return Token(piece.text, piece.token, piece.origin, logprob, piece.top_logprobs)
+
+
+def _ended(run: Run, reason: str) -> Ended | Exception:
+    if reason != "error":
+        return Ended(reason, run.stats, run.faults)
+    try:
+        run.result()
+    except Exception as error:  # noqa: BLE001 - whatever ended the run is told to the client
+        return error
+    return RuntimeError("the run failed")
