@@ -56,13 +56,15 @@ def load(  # noqa: PLR0913
     plugins: Sequence[str] | None = None,
     config: Config | str | os.PathLike[str] | Mapping[str, Any] | None = None,
     adapter_path: str | None = None,
+    adapters: Mapping[str, str | os.PathLike[str]] | None = None,
     group: mx.distributed.Group | None = None,
 ) -> Engine:
     """Load a model by folder, name of an installed model plugin, or hub id.
 
     :param plugins: names in priority order; [] for none; None for what the config says.
     :param config: a config file, a mapping with its content, or None for the usual places.
-    :param adapter_path: folder of a LoRA adapter.
+    :param adapter_path: folder of a LoRA adapter that is on for all requests.
+    :param adapters: names and folders of LoRA adapters that requests switch on: ``adapters="sql"``.
     :param group: ranks that share the model, each holding a slice of it; None: this process alone.
     :raises ModelError, ConfigError, PluginError, DrafterError: each one line, with the remedy.
     """
@@ -89,7 +91,13 @@ def load(  # noqa: PLR0913
         "draft_kind": draft_kind,
         "num_draft_tokens": num_draft_tokens,
     }
-    engine.prepare()
+    try:
+        for name, folder in (adapters or {}).items():
+            engine.mount_adapter(name, folder)
+        engine.prepare()
+    except BaseException:
+        engine.close()
+        raise
     return engine
 
 
@@ -263,8 +271,9 @@ class Engine:
         return self.plugins.cache_rewinder(entry, layer, self.target)
 
     def fingerprint(self) -> str:
-        """A hash of the model's weights, adapters included; made on first use."""
+        """A hash of the model's weights, without adapters by name; made on first use."""
         if self._fingerprint is None:
+            self.target.adapters.switch(None)
             self._fingerprint = fingerprint(self.model)
         return self._fingerprint
 
@@ -308,7 +317,22 @@ class Engine:
             *(self.plugins.names, self.num_draft_tokens, shapes, versions),
         )
 
-    # --- drafter ------------------------------------------------------------------------
+    # --- adapters and drafter -----------------------------------------------------------
+
+    def mount_adapter(self, name: str, folder: str | os.PathLike[str]) -> None:
+        """Let requests switch a LoRA adapter on by its name: ``generate(..., adapters=name)``.
+
+        Requests under different adapters never share a forward, nor a prompt cache.
+
+        :param folder: as mlx-lm's training leaves it.
+        :raises ModelError, ModelNotFoundError: it is not there or does not fit the model.
+        :raises InputError: the name is taken.
+        """
+        self.target.adapters.mount(name, folder)
+        drafter = self.drafter
+        if drafter is not None and not drafter.provider.supports_target_adapters:
+            said = f"learned without adapters: under {name!r} more of its guesses may be refused"
+            self.faults.append(Fault(drafter.plugin, "adapters", said))
 
     def _mount(self, artifact: str | os.PathLike[str] | None, name: str | None) -> None:
         """Load the drafter that was asked for, or the head that lies in the model's folder."""

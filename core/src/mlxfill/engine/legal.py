@@ -51,6 +51,13 @@ def has(*methods: str) -> Check:
     return check
 
 
+def name(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+    """A string, or None."""
+    if value is not None and not isinstance(value, str):
+        message = f"{attribute.name} must be a name, not {value!r}"
+        raise InputError(message)
+
+
 def functions(_: object, attribute: Any, value: Iterable[object]) -> None:  # noqa: ANN401
     """A list of functions."""
     wrong = [v for v in value if not callable(v)]

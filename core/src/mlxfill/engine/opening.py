@@ -66,6 +66,7 @@ class Opening:
         :param held: caches that hold its beginning already; used in place.
         :param resumed: whether it goes on from a checkpoint.
         """
+        self.engine.target.adapters.check(self.options.adapters)
         ids, unnamed = self._checked(prompt)
         request = self._request(ids, prompt, tools)
         self._check_team(request)
@@ -87,7 +88,9 @@ class Opening:
         options, target = self.options, self.engine.target
         if options.prompt_cache is not None:
             return Held(options.prompt_cache, unnamed, unnamed)
-        return own_caches(target, options.cache, request.prompt_ids, options.max_kv_size)
+        return own_caches(
+            target, options.cache, request.prompt_ids, options.max_kv_size, options.adapters
+        )
 
     def _keeper(self, run: Run, *, resumed: bool) -> Keeper | None:
         """Who takes the run's checkpoints; refuses at once what could not be stored later."""

@@ -44,6 +44,8 @@ class Options:
     ``sources_policy`` "verify": asserts of this request are verified instead.  ``schema``: what
     the reply must be: a JSON schema, ``{"type": "json_object"}`` or another ``response_format`` of
     OpenAI's, ``{"regex": ...}`` or ``{"lark": ...}``; a plugin holds the reply to it.
+    ``adapters``: name of a mounted LoRA adapter that is on for this request (mlx-lm's word for
+    it), None for the model as it is.
     """
 
     max_tokens: int = field(default=512, validator=legal.at_least(-1))
@@ -81,6 +83,7 @@ class Options:
     delimiters: Sequence[int] = field(default=(), validator=legal.ids)
     template_options: Mapping[str, Any] = field(factory=dict)
     schema: Schema | None = field(default=None, converter=as_schema)
+    adapters: str | None = field(default=None, validator=legal.name)
 
     def __attrs_post_init__(self) -> None:
         """Check what one field alone cannot tell."""

@@ -37,6 +37,7 @@ def own_caches(
     given: PromptCache | list[Any] | None,
     ids: Sequence[int],
     max_kv_size: int | None,
+    adapters: str | None = None,
 ) -> Held:
     """Caches of one request's own that hold the beginning of its prompt; ``given`` stays as it is.
 
@@ -50,6 +51,7 @@ def own_caches(
     caches = given.caches if isinstance(given, PromptCache) else list(given)
     _check_kind(target, caches)
     if isinstance(given, PromptCache):
+        _check_adapters(given.adapters, adapters)
         held = len(given.tokens)
         _check_count(caches, held)
         _check_tokens(given.tokens, ids)
@@ -106,6 +108,12 @@ def _check_kind(target: Target, caches: Sequence[Any]) -> None:
                 f"this model needs a {type(own).__name__}"
             )
             raise CacheMismatchError(message)
+
+
+def _check_adapters(made: str | None, asked: str | None) -> None:
+    if made != asked:
+        message = f"the cache was made with adapters={made!r}; the request has adapters={asked!r}"
+        raise CacheMismatchError(message)
 
 
 def _check_tokens(held: Sequence[int], ids: Sequence[int]) -> None:

@@ -133,7 +133,9 @@ class PromptCache:
     """Prompt caches and exactly the ids that they hold.
 
     ``caches`` is an mlx-lm prompt cache.  Handing it to a request leaves it as it is.
+    ``adapters``: what was on when it was made; another request cannot use it.
     """
 
     tokens: tuple[int, ...] = field(converter=_as_tuple)
     caches: list[Any]
+    adapters: str | None = None

@@ -96,6 +96,7 @@ class Run:
 
     def __next__(self) -> Piece:
         """The next piece."""
+        self._switch_adapter()
         return next(self._pieces)
 
     def close(self) -> None:
@@ -111,7 +112,7 @@ class Run:
             raise self.error
         options, reply = self.options, self.reply
         keep = (
-            PromptCache(self.stats.cache_tokens, self.forwarder.caches)
+            PromptCache(self.stats.cache_tokens, self.forwarder.caches, options.adapters)
             if options.keep_cache
             else None
         )
@@ -236,12 +237,15 @@ class Run:
         at = len(ids) - 1 if options.snapshot_at is None else options.snapshot_at
         if options.on_prefill_done is not None and done - self.forwarder.unnamed == at:
             caches = copy.deepcopy(self.forwarder.caches)
-            options.on_prefill_done(PromptCache(ids[:at], caches))
+            options.on_prefill_done(PromptCache(ids[:at], caches, options.adapters))
 
     def _progress(self, done: int) -> None:
         if self.options.on_prefill_progress is not None:
             total = len(self.request.prompt_ids)
             self.options.on_prefill_progress(done - self.forwarder.unnamed, total)
+
+    def _switch_adapter(self) -> None:
+        self.forwarder.target.adapters.switch(self.options.adapters)
 
     def _stops(self) -> bool:
         """Whether the loop shall end here.  With checkpoints it is paused instead and then left."""
@@ -338,6 +342,7 @@ class Run:
         """Let the caches hold every token of the session, the last one and EOS included."""
         missing = self._known()[self.forwarder.held :]
         if missing:
+            self._switch_adapter()
             self.forwarder.append(missing)
 
     def finish(self) -> None:

@@ -120,8 +120,14 @@ class RowScheduler:
             out += self._alone(seated)
         return out
 
+    def _switch(self, run: Run) -> None:
+        """Let what ``run`` was asked with be on; runs under different adapters share no table."""
+        self._engine.target.adapters.switch(run.options.adapters)
+
     def _round(self, table: Table) -> Pieces:
         out: Pieces = []
+        if table.seated:
+            self._switch(table.seated[0].run)
         expected = self._waiting or self._joining
         if len(table.seated) == 1 and table.loop.rows and not expected:
             out += self._settle(table)
@@ -133,6 +139,7 @@ class RowScheduler:
     def _alone(self, seated: Seated) -> Pieces:
         """One token of a run that has its caches to itself."""
         run = seated.run
+        self._switch(run)
         seated.stage = seated.stage or run.counted(run.loop.go_on())
         try:
             token = next(seated.stage, None)
@@ -213,6 +220,7 @@ class RowScheduler:
             self._turns.append(seated)
             return []
         seated.stage = seated.stage or run.prefilling()
+        self._switch(run)
         try:
             if next(seated.stage, self) is not self:
                 return []
@@ -254,7 +262,7 @@ class RowScheduler:
         ):
             return None
         key = layout(forwarder.caches)
-        return None if key is None or self._engine.no_rows() else key
+        return None if key is None or self._engine.no_rows() else (key, options.adapters)
 
     def _leave(self, seated: Seated) -> None:
         """Take a run out, wherever it is."""

@@ -9,6 +9,7 @@ from mlx_lm.models.cache import ArraysCache, make_prompt_cache
 
 from mlxfill.errors import DrafterError, ModelError
 from mlxfill.model import anatomy, hooks
+from mlxfill.model.adapters import Adapters
 from mlxfill.model.head import some_rows
 from mlxfill.model.reading import row
 
@@ -32,6 +33,7 @@ class Target:
     def __init__(self, model: nn.Module, tokenizer: Any = None, path: Path | None = None) -> None:  # noqa: ANN401
         """Bind ``model``; probes it with two tokens.  Raises ``ModelError``."""
         self.model = model
+        self.adapters = Adapters(model)
         self.path = path
         self._tokenizer = tokenizer
         body = anatomy.find_body(model)
@@ -147,6 +149,7 @@ class Target:
 
     def close(self) -> None:
         """Unbind.  The model is as it was before; safe to call twice."""
+        self.adapters.switch(None)
         if not self._closed:
             self._closed = True
             hooks.release(self.model)

@@ -1,0 +1,154 @@
+"""Several LoRA adapters on one model, of which at most one is on at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from mlxfill.errors import InputError, ModelError, ModelNotFoundError
+from mlxfill.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    import os
+
+    import mlx.nn as nn
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapters.safetensors"
+
+
+@frozen
+class _Place:
+    """Where a module sits: an attribute of a module, or an item of a list."""
+
+    holder: Any
+    key: Any
+
+    def put(self, module: nn.Module) -> None:
+        if isinstance(self.holder, list):
+            self.holder[self.key] = module
+        else:
+            setattr(self.holder, self.key, module)
+
+
+@frozen
+class _Change:
+    """One module of the model, as it is and as an adapter has it (which contains the former)."""
+
+    place: _Place
+    plain: nn.Module
+    adapted: nn.Module
+
+
+class Adapters:
+    """Adapters as mlx-lm trains them (LoRA, DoRA), by name.
+
+    The weights of the model exist once.  Switching exchanges the adapted modules, which costs a
+    tenth of a microsecond each; a graph that was built before keeps what it was built with.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        """``model``: mlx-lm's."""
+        self._model = model
+        self._changes: dict[str, list[_Change]] = {}
+        self.active: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that are mounted."""
+        return tuple(self._changes)
+
+    def mount(self, name: str, folder: str | os.PathLike[str]) -> None:
+        """Read an adapter.  It is off until it is switched on.
+
+        :param folder: holds ``adapter_config.json`` and ``adapters.safetensors``.
+        :raises ModelNotFoundError: one of them is missing.
+        :raises ModelError: it was trained for another model, or holds a whole model.
+        :raises InputError: the name is taken.
+        """
+        if name in self._changes:
+            raise InputError(f"an adapter named {name!r} is mounted already")
+        for file in (CONFIG, WEIGHTS):
+            if not (Path(folder) / file).is_file():
+                raise ModelNotFoundError(f"adapter {folder}: no {file} there")
+        self.switch(None)
+        before = dict(self._model.named_modules())
+        try:
+            adapted = self._adapted(Path(folder))
+        finally:
+            changes = list(self._differences(before))
+            _apply(changes, on=False)
+        if not (adapted and changes):
+            raise ModelError(f"adapter {folder} changes no layer (num_layers or keys fit none)")
+        self._changes[name] = changes
+
+    def _adapted(self, folder: Path) -> bool:
+        """Let mlx-lm change the model in place."""
+        from mlx_lm.tuner.utils import load_adapters
+
+        if _is_whole_model(folder):
+            raise ModelError(
+                f"adapter {folder} has fine_tune_type 'full', which is a model of its own: load"
+                " it with --adapter-path"
+            )
+        training = self._model.training
+        try:
+            load_adapters(self._model, str(folder))
+        except Exception as error:
+            reason = " ".join(str(error).split())[:400] or type(error).__name__
+            raise ModelError(f"adapter {folder} does not fit: {reason}") from error
+        self._model.train(training)
+        return True
+
+    def _differences(self, before: dict[str, nn.Module]) -> list[_Change]:
+        """The topmost modules that are others than before."""
+        after = dict(self._model.named_modules())
+        changed = [path for path in before if after.get(path) is not before[path]]
+        return [_Change(_place(after, path), before[path], after[path]) for path in changed]
+
+    def switch(self, name: str | None) -> None:
+        """Let one adapter be on, or none.
+
+        :raises InputError: there is no such adapter.
+        """
+        if name == self.active:
+            return
+        self.check(name)
+        if self.active is not None:
+            _apply(self._changes[self.active], on=False)
+        self.active = None
+        if name is not None:
+            _apply(self._changes[name], on=True)
+            self.active = name
+
+    def check(self, name: str | None) -> None:
+        """Raise ``InputError`` unless ``name`` is mounted or None."""
+        if name is not None and name not in self._changes:
+            known = ", ".join(map(repr, self._changes)) or "none"
+            hint = did_you_mean(name, self._changes)
+            raise InputError(f"no adapter {name!r} is mounted{hint}; there are: {known}")
+
+
+def _apply(changes: list[_Change], *, on: bool) -> None:
+    for change in changes:
+        change.place.put(change.adapted if on else change.plain)
+
+
+def _is_whole_model(folder: Path) -> bool:
+    import json
+
+    try:
+        config = json.loads((folder / CONFIG).read_bytes())
+    except ValueError as error:
+        raise ModelError(f"adapter {folder / CONFIG} is not JSON: {error}") from None
+    return isinstance(config, dict) and config.get("fine_tune_type") == "full"
+
+
+def _place(modules: dict[str, nn.Module], path: str) -> _Place:
+    """Where the module at ``path`` hangs: ``model.layers.3.mlp.up_proj``."""
+    holder: Any = modules[""]
+    *parts, last = path.split(".")
+    for part in parts:
+        holder = holder[int(part)] if isinstance(holder, list) else getattr(holder, part)
+    return _Place(holder, int(last) if isinstance(holder, list) else last)

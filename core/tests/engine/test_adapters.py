@@ -1,0 +1,194 @@
+"""LoRA adapters by name: each request as if the model had been loaded with its adapter alone."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+import pytest
+from mlx.utils import tree_flatten
+from mlx_lm.tuner.utils import linear_to_lora_layers, load_adapters
+
+from mlxfill import (
+    CacheMismatchError,
+    Engine,
+    InputError,
+    ModelError,
+    ModelNotFoundError,
+    RowScheduler,
+)
+from mlxfill.testing import Guest, engine_with, tiny_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+KINDS = ["llama", "qwen3_5"]
+PROMPT = [5, 9, 5, 9, 5, 7]
+PLAIN, FIRST, SECOND = None, "first", "second"
+
+
+def make_adapter(kind: str, folder: Path, seed: int, **config: Any) -> Path:
+    """An adapter with random weights, as mlx-lm's training leaves one."""
+    model = tiny_model(kind)
+    parameters = {"rank": 4, "scale": 8.0, "dropout": 0.0}
+    settled = {"fine_tune_type": "lora", "num_layers": 2, "lora_parameters": parameters, **config}
+    linear_to_lora_layers(model, 2, parameters, use_dora=settled["fine_tune_type"] == "dora")
+    mx.random.seed(seed)
+    arrays: Any = tree_flatten(model.parameters())
+    weights = {
+        name: mx.random.normal(array.shape)
+        for name, array in arrays
+        if name.rpartition(".")[2] in {"lora_a", "lora_b"}
+    }
+    folder.mkdir()
+    mx.save_safetensors(str(folder / "adapters.safetensors"), weights)
+    (folder / "adapter_config.json").write_text(json.dumps(settled))
+    return folder
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def folders(kind: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("adapters")
+    return {
+        name: make_adapter(kind, folder / name, seed) for seed, name in enumerate((FIRST, SECOND))
+    }
+
+
+@pytest.fixture(scope="module")
+def expected(kind: str, folders: dict[str, Path]) -> dict[str | None, list[int]]:
+    """What models say that were loaded with one adapter, by mlx-lm's own loader."""
+    said: dict[str | None, list[int]] = {}
+    for name in (PLAIN, FIRST, SECOND):
+        model = tiny_model(kind)
+        if name is not None:
+            load_adapters(model, str(folders[name])).eval()
+        with engine_with(model, Guest()) as alone:
+            said[name] = alone.generate(PROMPT, max_tokens=24, seed=1, temperature=0.8).tokens
+    assert len({tuple(tokens) for tokens in said.values()}) == 3
+    return said
+
+
+@pytest.fixture(scope="module")
+def engine(
+    kind: str, folders: dict[str, Path], expected: dict[str | None, list[int]]
+) -> Iterator[Engine]:
+    """An engine with both adapters mounted, and a source that is wrong more often than not."""
+    guest = Guest.offering([*PROMPT, *expected[FIRST]], 0.8)
+    with engine_with(tiny_model(kind), guest) as engine:
+        for name, folder in folders.items():
+            engine.mount_adapter(name, folder)
+        yield engine
+
+
+def ask(engine: Engine, name: str | None, **more: Any) -> list[int]:
+    options = {"max_tokens": 24, "seed": 1, "temperature": 0.8, "adapters": name, **more}
+    return engine.generate(PROMPT, **options).tokens
+
+
+def test_a_request_says_what_a_model_with_its_adapter_alone_says(
+    engine: Engine, expected: dict[str | None, list[int]]
+) -> None:
+    for name in (FIRST, PLAIN, SECOND, FIRST, PLAIN):
+        assert ask(engine, name) == expected[name]
+
+
+def test_requests_under_different_adapters_may_take_turns_token_by_token(
+    engine: Engine, expected: dict[str | None, list[int]]
+) -> None:
+    names = (FIRST, PLAIN, SECOND)
+    options: dict[str, Any] = {"max_tokens": 24, "seed": 1, "temperature": 0.8}
+    runs = {name: engine.stream(PROMPT, adapters=name, **options) for name in names}
+    said: dict[str | None, list[int]] = {name: [] for name in names}
+    for _ in range(40):
+        for name, run in runs.items():
+            piece = next(run, None)
+            if piece is not None and piece.token is not None:
+                said[name].append(piece.token)
+    assert said == expected
+
+
+def test_rows_under_different_adapters_say_what_each_says_alone(
+    engine: Engine, expected: dict[str | None, list[int]]
+) -> None:
+    names = (FIRST, PLAIN, SECOND, FIRST, PLAIN, SECOND, FIRST)
+    options: dict[str, Any] = {"max_tokens": 24, "seed": 1, "temperature": 0.8}
+    rows = RowScheduler(engine, max_rows=5)
+    runs = [engine.stream(PROMPT, adapters=name, **options) for name in names]
+    for run in runs:
+        rows.add(run)
+    while len(rows):
+        rows.round()
+    assert [run.result().tokens for run in runs] == [expected[name] for name in names]
+
+
+def test_a_cache_is_of_use_under_its_own_adapter_only(
+    engine: Engine, expected: dict[str | None, list[int]]
+) -> None:
+    kept = engine.generate(PROMPT[:-1], max_tokens=1, adapters=FIRST, keep_cache=True).cache
+    assert kept is not None
+    assert ask(engine, FIRST, cache=kept) == expected[FIRST]
+    for name in (PLAIN, SECOND):
+        with pytest.raises(CacheMismatchError, match="made with adapters='first'"):
+            ask(engine, name, cache=kept)
+
+
+def test_the_model_is_given_back_as_it_was(kind: str, folders: dict[str, Path]) -> None:
+    model = tiny_model(kind)
+    before = dict(model.named_modules())
+    with engine_with(model, Guest()) as engine:
+        engine.mount_adapter(FIRST, folders[FIRST])
+        ask(engine, FIRST)
+    after = dict(model.named_modules())
+    assert after.keys() == before.keys()
+    assert all(after[path] is before[path] for path in before)
+
+
+def test_a_drafter_that_learned_without_adapters_says_so_and_harms_nothing(
+    kind: str, folders: dict[str, Path], expected: dict[str | None, list[int]]
+) -> None:
+    truth = [*PROMPT, *expected[FIRST]]
+    guest = Guest.drafting(truth, 0.7, supports_target_adapters=False)
+    with engine_with(tiny_model(kind), guest) as engine:
+        engine.mount_adapter(FIRST, folders[FIRST])
+        assert ["learned without adapters" in fault.message for fault in engine.faults] == [True]
+        assert ask(engine, FIRST) == expected[FIRST]
+
+
+def test_an_unknown_name_is_told_with_those_that_are_there(engine: Engine) -> None:
+    with pytest.raises(InputError, match="no adapter 'frist' is mounted; did you mean 'first'"):
+        ask(engine, "frist")
+    with pytest.raises(InputError, match="adapters must be a name"):
+        engine.generate(PROMPT, adapters=3)
+    with pytest.raises(InputError, match="mounted already"):
+        engine.mount_adapter(FIRST, "elsewhere")
+
+
+def test_what_does_not_fit_is_refused_and_the_model_stays_as_it_is(
+    engine: Engine,
+    tmp_path: Path,
+    kind: str,
+    expected: dict[str | None, list[int]],
+) -> None:
+    with pytest.raises(ModelNotFoundError, match=r"no adapter_config\.json"):
+        engine.mount_adapter("none", tmp_path / "nowhere")
+    folder = make_adapter(kind, tmp_path / "broken", 1)
+    config = folder / "adapter_config.json"
+    config.write_text("{")
+    with pytest.raises(ModelError, match="is not JSON"):
+        engine.mount_adapter("broken", folder)
+    wider = {"rank": 7, "scale": 8.0, "dropout": 0.0}
+    config.write_text(json.dumps({"num_layers": 2, "lora_parameters": wider}))
+    with pytest.raises(ModelError, match="does not fit"):
+        engine.mount_adapter("wider", folder)
+    whole = make_adapter(kind, tmp_path / "whole", 3, fine_tune_type="full")
+    with pytest.raises(ModelError, match="fine_tune_type 'full'"):
+        engine.mount_adapter("whole", whole)
+    assert ask(engine, PLAIN) == expected[PLAIN]
+    assert ask(engine, SECOND) == expected[SECOND]
