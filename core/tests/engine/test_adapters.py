@@ -139,6 +139,13 @@ def test_a_cache_is_of_use_under_its_own_adapter_only(
             ask(engine, name, cache=kept)
 
 
+def test_a_session_keeps_what_was_read_under_one_adapter_from_the_others(
+    engine: Engine, expected: dict[str | None, list[int]]
+) -> None:
+    for name in (PLAIN, FIRST, SECOND, FIRST, PLAIN):
+        assert ask(engine, name, session="one") == expected[name]
+
+
 def test_the_model_is_given_back_as_it_was(kind: str, folders: dict[str, Path]) -> None:
     model = tiny_model(kind)
     before = dict(model.named_modules())
