@@ -80,6 +80,8 @@ class Forwarder:
         # Processors and foreign samplers may keep state of their own: they are shown
         # each emitted position once, in order, and no refused one.
         self.one_by_one = bool(self.processors) or chooser.foreign is not None
+        # Whether some must also be shown the positions of asserted ids, which nobody samples.
+        self.shows_asserted = bool(self.processors)
         self._seen: mx.array | None = None
         self._seen_count = 0
         rings = [e for e in flat(caches) if isinstance(e, RotatingKVCache)]
@@ -142,6 +144,7 @@ class Forwarder:
             if tape is not None:
                 self._take_taps(tape)
             if self.processors:
+                mx.async_eval(logits)  # runs while processors read the newest id
                 logits = self.processed(self.shown(history, pending, position), logits)
             if self.options.kv_bits is not None:
                 self._quantize()

@@ -210,11 +210,11 @@ class DecodeLoop(Course):
     def _append(self, known: list[int], *, final: bool) -> tuple[int, list[mx.array | None]]:
         """Forward ``known`` in chunks: the sample after it and log-probability rows.
 
-        Rows are only computed when asked for or seen by processors; ``final`` spans
+        Rows are only computed when asked for or shown to processors; ``final`` spans
         need no sample (the answer is then 0).
         """
         forwarder = self.forwarder
-        each = self.want_logprobs or bool(forwarder.processors)
+        each = self.want_logprobs or forwarder.shows_asserted
         rows: list[mx.array | None] = []
         sampled, done = 0, 0
         full = [*self.session.tokens[: forwarder.held], *known]

@@ -235,6 +235,8 @@ class Opening:
         speculates = bool(seats) or drafting is not None
         rules = Rules(
             vocab_size=engine.target.vocab_size,
+        if self._holder is not None:
+            self._deciding.add(self._holder.plugin)
             eos=request.eos_ids,
             delimiters=request.delimiters,
             max_span=options.max_span,
@@ -253,6 +255,8 @@ class Opening:
         if method is not None and self._holder is not None:
             raise InputError(f"{method.name!r} does not generate token by token: leave out schema")
         opened = {"prompt_tokens": len(request.prompt_ids), "seed": request.sampling.seed}
+        # mlx-lm's own processors and a constraint look at the tokens alone.
+        forwarder.shows_asserted = bool(theirs or options.logits_processors)
         self._notify(Event("request", opened))
         if isinstance(forwarder, WatchedForwarder):
             Trace(session, forwarder, engine.tokenizer, self._notify, self._report)

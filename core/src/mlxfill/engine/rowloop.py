@@ -144,7 +144,7 @@ class RowLoop:
     def _window(self, row: Row, chance: Chance, size: int) -> RowWindow:
         course = row.course
         tokens, held = course.session.tokens, course.forwarder.held
-        want_known = course.want_logprobs or bool(course.forwarder.processors)
+        want_known = course.want_logprobs or course.forwarder.shows_asserted
         if row.backlog:
             known = [*tokens[held:], *row.backlog][:size]
             return RowWindow(known, (), want_known, more_known=len(known) < chance.known)
