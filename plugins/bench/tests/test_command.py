@@ -91,7 +91,7 @@ def test_a_plugin_that_lies_and_is_not_trusted_does_no_harm(
     (liar,) = json.loads(out)["arms"]
     assert code == 0
     assert (liar["harm"]["identical"], liar["harm"]["worse"]) == (9, 0)
-    assert liar["injected"] == 0
+    assert liar["figures"]["injected"] == 0
 
 
 def test_the_json_holds_everything(bench: Any) -> None:
@@ -117,9 +117,10 @@ def test_the_json_holds_everything(bench: Any) -> None:
         assert harm["right"] == harm["plain_right"]
         assert speed["low"] <= speed["high"]
         assert list(arm["by_session"]) == ["edit-1", "grep-2"]
-        assert arm["tokens_per_forward"] > 1
-        assert 0 < arm["acceptance"] < 1
-        assert (arm["injected"], arm["changes"], arm["faults"]) == (0, [], [])
+        figures = arm["figures"]
+        assert figures["tokens_per_forward"] > 1
+        assert 0 < figures["acceptance"] < 1
+        assert (figures["injected"], arm["changes"], figures["faults"]) == (0, [], [])
 
 
 def test_the_tables_name_arms_sessions_and_verdicts(bench: Any) -> None:

@@ -121,7 +121,7 @@ def test_an_arm_that_corrupts_replies_is_worse(plain: Engine) -> None:
     assert harm.worse >= 6
     assert harm.p < 0.05 < harm.at_most
     assert harm.identical == 0
-    assert verdict.injected > 0
+    assert verdict.figures.injected > 0
     assert len(verdict.changes) == harm.worse
     assert all(change.arm != change.plain == change.recorded for change in verdict.changes)
 
@@ -131,10 +131,10 @@ def test_an_arm_that_is_verified_does_what_plain_decoding_does(plain: Engine) ->
     assert (verdict.harm.worse, verdict.harm.better) == (0, 0)
     assert verdict.harm.identical == verdict.harm.turns == TURNS
     assert verdict.changes == ()
-    assert verdict.acceptance is not None
-    assert 0 < verdict.acceptance < 1
-    assert verdict.tokens_per_forward > 1
-    assert verdict.injected == 0
+    assert verdict.figures.acceptance is not None
+    assert 0 < verdict.figures.acceptance < 1
+    assert verdict.figures.tokens_per_forward > 1
+    assert verdict.figures.injected == 0
 
 
 def test_few_turns_leave_it_undecided_and_a_wider_margin_does_not(neutral: list[Replayed]) -> None:
@@ -154,7 +154,7 @@ def test_where_plain_decoding_is_never_right_nothing_is_shown(neutral: list[Repl
 def test_an_arm_whose_plugin_was_set_aside_is_faulty(plain: Engine) -> None:
     verdict = verdict_on(plain, Raising)
     assert verdict.harm.verdict == "faulty"
-    (fault,) = verdict.faults
+    (fault,) = verdict.figures.faults
     assert "guest" in fault
     assert "out of order" in fault
 

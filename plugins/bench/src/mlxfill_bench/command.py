@@ -1,145 +1,140 @@
-"""The command ``mlxfill bench``."""
+"""The command ``mlxfill bench``: the user's own prompts, and ``replay`` beside it."""
 
 from __future__ import annotations
 
 import json
-import os
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import attrs
 import typer
 
-from mlxfill_bench.arms import named_arms, open_arms
-from mlxfill_bench.sessions import SHIPPED, read_sessions
-from mlxfill_bench.verdict import MARGIN
+from mlxfill import InputError
+from mlxfill_bench.options import (
+    ArmsOption,
+    ColdOption,
+    LimitOption,
+    MaxTokensOption,
+    ModelOption,
+    PicturesOption,
+    PromptsOption,
+    RawOption,
+    ReportOption,
+    RoundsOption,
+    SeedOption,
+    SlackOption,
+    TemperatureOption,
+    warn_of_load,
+    writable,
+    write,
+)
+from mlxfill_bench.replaying import replay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rich.console import Console
-
-    from mlxfill import Config
+    from mlxfill_bench.advice import Advice
+    from mlxfill_bench.measuring import Measurement
 
 app = typer.Typer()
-FAILING = {"worse", "faulty"}
+app.command()(replay)
+STDOUT = Path("-")
 
 
-@app.callback()
-def bench() -> None:
-    """Measure plugins against plain decoding."""
-
-
-@app.command()
-def replay(  # noqa: PLR0913, PLR0917 - the options of a command
+@app.callback(invoke_without_command=True)
+def bench(  # noqa: PLR0913, PLR0917 - the options of a command
     ctx: typer.Context,
-    sessions: Annotated[
+    model: ModelOption = None,
+    prompts: PromptsOption = None,
+    arms: ArmsOption = None,
+    rounds: RoundsOption = 5,
+    limit: LimitOption = None,
+    max_tokens: MaxTokensOption = 128,
+    raw: RawOption = False,
+    temperature: TemperatureOption = 0.0,
+    cold: ColdOption = False,
+    slack: SlackOption = 0.03,
+    seed: SeedOption = 0,
+    as_json: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="SESSIONS",
-            show_default=False,
-            help="Recorded sessions, a JSON object a line; nothing: synthetic ones for the model "
-            "tiny.",
-        ),
+        typer.Option("--json", metavar="FILE", help="Write all figures; -: print them only."),
     ] = None,
-    arms: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,A+B",
-            help="Plugins to hold against plain decoding, those of one arm joined by +; nothing: "
-            "each that is on and proposes tokens, and all of them.",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Folder, name of a model plugin, or hub id."),
-    ] = None,
-    rounds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How often each arm answers each turn.")
-    ] = 3,
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Replay the first N sessions only.")
-    ] = None,
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", "-m", min=1, metavar="N", help="Most tokens of a reply.")
-    ] = 512,
-    cold: Annotated[
-        bool, typer.Option("--cold", help="Let every reply read its whole prompt, timed.")
-    ] = False,
-    margin: Annotated[
-        float,
-        typer.Option(
-            min=0, max=1, metavar="X", help="Share of turns that a harmless arm may make worse."
-        ),
-    ] = MARGIN,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the bootstrap.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
+    report: ReportOption = None,
+    png: PicturesOption = None,
 ) -> None:
-    """Replay recorded sessions by several sets of plugins, turn by turn, and compare.
+    """Hold plugins against plain decoding, on your own prompts: is any of them ever slower?
 
-    Ends with exit code 1 when an arm does harm.
+    Ends with exit code 1 when a plugin failed, or changed a text without asserting tokens.
     """
+    if ctx.invoked_subcommand is not None:
+        _no_options(ctx)
+        return
     from rich.console import Console
 
-    from mlxfill_bench.playback import replay as play
-    from mlxfill_bench.report import show
-    from mlxfill_bench.verdict import verdicts as judge
+    from mlxfill_bench.advice import advise
+    from mlxfill_bench.measuring import run
+    from mlxfill_bench.report import show_advice, show_effects
 
-    config: Config = ctx.obj.config()
-    names = None if arms is None else named_arms(arms)
-    recorded = read_sessions(sessions or SHIPPED)[:limit]
-    turns = rounds * sum(len(session.turns()) for session in recorded)
-    errors = Console(stderr=True, highlight=False, quiet=as_json)
-    name = model or config.model or "tiny"
-    load = [os.getloadavg()[0]]
-    with open_arms(name, names, config) as engines, _progress(errors, turns) as on_turn:
-        played = play(
-            recorded, engines, rounds=rounds, max_tokens=max_tokens, cold=cold, on_turn=on_turn
-        )
-    load.append(os.getloadavg()[0])
-    verdicts = judge(played, margin=margin, seed=seed)
-    if as_json:
-        facts = {
-            "model": name,
-            "sessions": str(sessions or SHIPPED.name),
-            "rounds": rounds,
-            "cold": cold,
-            "margin": margin,
-            "seed": seed,
-            "cores": os.cpu_count(),
-            "load": [round(each, 2) for each in load],
-        }
-        arms_json = [attrs.asdict(verdict) for verdict in verdicts]
-        typer.echo(json.dumps({**facts, "arms": arms_json}, ensure_ascii=False))
+    config = ctx.obj.config()
+    to_stdout = as_json == STDOUT
+    writable("--json", None if to_stdout else as_json)
+    writable("--report", report)
+    errors = Console(stderr=True, highlight=False, quiet=to_stdout)
+    measured = run(
+        config,
+        errors,
+        model=model,
+        prompts=prompts,
+        arms=arms,
+        rounds=rounds,
+        limit=limit,
+        max_tokens=max_tokens,
+        raw=raw,
+        temperature=temperature,
+        cold=cold,
+        slack=slack,
+        seed=seed,
+    )
+    advice = advise(measured, config)
+    if to_stdout:
+        typer.echo(_as_json(measured, advice))
     else:
-        show(Console(highlight=False), verdicts, margin)
-        _warn_of_load(errors, max(load))
-    if any(verdict.harm.verdict in FAILING for verdict in verdicts):
+        show_effects(Console(highlight=False), measured)
+        warn_of_load(errors, max(measured.facts["load"]))
+        show_advice(Console(highlight=False), advice, lines=True)
+    _write(measured, advice, None if to_stdout else as_json, report, png)
+    if any(effect.verdict == "faulty" or not effect.lossless for effect in measured.effects):
         raise typer.Exit(1)
 
 
-def _warn_of_load(console: Console, load: float) -> None:
-    """One core is this program's own."""
-    cores = os.cpu_count() or 1
-    if load > cores:
-        console.print(
-            f"other programs ran (load {load:.1f} on {cores} cores): repeat on a quiet machine "
-            "before you rely on the times",
-            style="yellow",
-        )
+def _no_options(ctx: typer.Context) -> None:
+    """Options before ``replay`` would have no effect."""
+    given = [
+        parameter.opts[0]
+        for parameter in ctx.command.params
+        if ctx.params.get(parameter.name or "") != parameter.get_default(ctx)
+    ]
+    if given:
+        raise InputError(f"{given[0]} stands before {ctx.invoked_subcommand}: put it behind")
 
 
-@contextmanager
-def _progress(console: Console, turns: int) -> Iterator[Callable[[], None]]:
-    """A bar over the turns while the block runs, on a terminal."""
-    if not console.is_terminal:
-        yield lambda: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
+def _as_json(measured: Measurement, advice: Advice) -> str:
+    arm = advice.effect.arm if advice.effect else None
+    told = {"arm": arm, "enabled": advice.enabled, "draft": advice.draft}
+    return json.dumps({**measured.as_dict(), "advice": told}, ensure_ascii=False)
 
-    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), Remaining())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("replaying", total=turns)
-        yield lambda: bar.advance(task)
+
+def _write(
+    measured: Measurement,
+    advice: Advice,
+    as_json: Path | None,
+    report: Path | None,
+    png: Path | None,
+) -> None:
+    if as_json is not None:
+        write("--json", as_json, _as_json(measured, advice) + "\n")
+    if report is not None:
+        from mlxfill_bench.page import page
+
+        write("--report", report, page(measured, advice))
+    if png is not None:
+        from mlxfill_bench.charts import save_pictures
+
+        save_pictures(png, measured)

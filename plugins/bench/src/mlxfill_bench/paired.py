@@ -6,24 +6,24 @@ Clopper and Pearson (1934); the percentile bootstrap (Efron 1979) over nested sa
 
 from __future__ import annotations
 
-import math
-from random import Random
 from statistics import median
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 Pair: TypeAlias = tuple[float, float]
 """Seconds of plain decoding and of the arm, in one round."""
 Rounds: TypeAlias = "Sequence[Pair]"
 """One turn."""
 Turns: TypeAlias = "Sequence[Rounds]"
-"""One session."""
+"""One session: as many rounds of each turn."""
 
 CONFIDENCE = 0.95
-DRAWS = 1000
-_T = TypeVar("_T")
+DRAWS = 2000
 
 
 def worse_by_chance(worse: int, better: int) -> float:
@@ -32,8 +32,9 @@ def worse_by_chance(worse: int, better: int) -> float:
     The chance that at least ``worse`` of the ``worse + better`` turns in which only one of the two
     is right go against the arm, if either direction is as likely.
     """
-    n = worse + better
-    return sum(math.comb(n, k) for k in range(worse, n + 1)) / (1 << n)
+    from scipy.stats import binom
+
+    return float(binom.sf(worse - 1, worse + better, 0.5))
 
 
 def upper_bound(hits: int, of: int, confidence: float = CONFIDENCE) -> float:
@@ -41,31 +42,9 @@ def upper_bound(hits: int, of: int, confidence: float = CONFIDENCE) -> float:
 
     1 when nothing was tried.
     """
-    if hits >= of:
-        return 1.0
-    low, high = hits / of, 1.0
-    while high - low > 1e-9:  # noqa: PLR2004 - far finer than what is printed
-        share = (low + high) / 2
-        if _at_most(hits, of, share) > 1 - confidence:
-            low = share
-        else:
-            high = share
-    return high
+    from scipy.stats import beta
 
-
-def _at_most(hits: int, of: int, share: float) -> float:
-    """Chance of ``hits`` or fewer in ``of`` trials; logarithms, since the factors overflow."""
-    yes, no = math.log(share), math.log1p(-share)
-    return math.fsum(
-        math.exp(
-            math.lgamma(of + 1)
-            - math.lgamma(k + 1)
-            - math.lgamma(of - k + 1)
-            + k * yes
-            + (of - k) * no
-        )
-        for k in range(hits + 1)
-    )
+    return 1.0 if hits >= of else float(beta.ppf(confidence, hits + 1, of - hits))
 
 
 def session_ratio(turns: Turns) -> float:
@@ -86,19 +65,28 @@ def ratio_interval(
     sessions: Sequence[Turns], seed: int, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
     """Two-sided interval of ``overall_ratio``: sessions, turns in them and rounds drawn anew."""
-    rng = Random(seed)  # noqa: S311 - repeatable
-    drawn = sorted(
-        overall_ratio(
-            [
-                [_redraw(rng, rounds) for rounds in _redraw(rng, turns)]
-                for turns in _redraw(rng, sessions)
-            ]
-        )
-        for _ in range(DRAWS)
-    )
-    left_out = round(DRAWS * (1 - confidence) / 2)
-    return drawn[left_out], drawn[-1 - left_out]
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+    drawn = random.integers(len(sessions), size=(DRAWS, len(sessions)))
+    ratios = np.empty(drawn.shape)
+    for number, turns in enumerate(sessions):
+        chosen = drawn == number
+        ratios[chosen] = _redrawn_ratios(random, np.array(turns), int(chosen.sum()))
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(np.median(ratios, axis=1), [tail, 1 - tail])
+    return float(low), float(high)
 
 
-def _redraw(rng: Random, items: Sequence[_T]) -> list[_T]:
-    return rng.choices(items, k=len(items))
+def _redrawn_ratios(
+    random: np.random.Generator, times: NDArray[np.float64], draws: int
+) -> NDArray[np.float64]:
+    """``session_ratio`` of ``draws`` new samples of a session: ``[turns, rounds, 2]`` seconds."""
+    import numpy as np
+
+    turns, rounds, _ = times.shape
+    turn = random.integers(turns, size=(draws, turns, 1))
+    round_ = random.integers(rounds, size=(draws, turns, rounds))
+    plain, arm = np.moveaxis(np.median(times[turn, round_], axis=2).sum(axis=1), -1, 0)
+    ratios: NDArray[np.float64] = plain / arm
+    return ratios

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -11,10 +12,12 @@ from mlxfill import CacheMismatchError, InputError, MlxfillError
 from mlxfill_bench.agreement import Deed, generated_deed, recorded_deed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mlxfill import Engine, PromptCache, Result
-    from mlxfill_bench.sessions import Session, Turn
+    from mlxfill_bench.sessions import Asked, Session, Turn
+
+GREEDY = {"temperature": 0.0}
 
 
 @frozen
@@ -32,43 +35,69 @@ class Answer:
 
 
 @frozen
-class Replayed:
-    """One turn: what was recorded, and the answers of each arm, one a round."""
+class Answered:
+    """One turn, and the answers of each arm, one a round."""
 
     session: str
     turn: int
-    recorded: Deed
     answers: Mapping[str, Sequence[Answer]]
+
+
+@frozen
+class Replayed(Answered):
+    """One recorded turn."""
+
+    recorded: Deed
 
     def right(self, arm: str) -> bool:
         """The arm did what was recorded, in every round."""
         return all(answer.deed.same(self.recorded) for answer in self.answers[arm])
 
 
-def replay(  # noqa: PLR0913 - all that can be chosen
+def replay(
     sessions: Sequence[Session],
+    arms: Mapping[str, Engine],
+    **options: Any,  # noqa: ANN401 - those of `ask`
+) -> list[Replayed]:
+    """Let every arm answer every turn of recorded sessions.
+
+    The prompt of a turn is the recorded history, whatever an arm said before: arms stay comparable.
+
+    :param options: keywords of ``ask``.
+    :raises InputError, TemplateError: a turn that cannot be asked; names session and turn.
+    """
+    recorded = [turn.recorded or {} for session in sessions for turn in session.turns()]
+    return [
+        Replayed(turn.session, turn.turn, turn.answers, recorded_deed(message))
+        for turn, message in zip(ask(sessions, arms, **options), recorded, strict=True)
+    ]
+
+
+def ask(  # noqa: PLR0913 - all that can be chosen
+    sessions: Sequence[Asked],
     arms: Mapping[str, Engine],
     *,
     rounds: int = 3,
     max_tokens: int = 512,
+    sampling: Mapping[str, Any] = GREEDY,
     cold: bool = False,
     clock: Callable[[], float] = time.perf_counter,
     on_turn: Callable[[], None] = lambda: None,
-) -> list[Replayed]:
-    """Let every arm answer every turn greedily, ``rounds`` times.
+) -> list[Answered]:
+    """Let every arm answer every turn, ``rounds`` times.
 
-    The prompt of a turn is the recorded history, whatever an arm said before: arms stay comparable.
-    Plain decoding reads it once, untimed, and each arm is handed that cache, as a server that
-    keeps the caches of a session would; with ``cold`` each arm reads all of it, timed.  Requests
-    name no session: a plugin must not remember the same turn of an earlier round.
+    Plain decoding reads the prompt once, untimed, and each arm is handed that cache, as a server
+    that keeps the caches of a session would; with ``cold`` each arm reads all of it, timed.
+    Requests name no session: a plugin must not remember the same turn of an earlier round.
 
     :param arms: engines by name, the first of them plain; it reads the prompts.
+    :param sampling: keywords of ``Sampling``; with a temperature also a seed.
     :param clock: seconds; ``on_turn`` is called when all arms have answered a turn.
     :raises InputError, TemplateError: a turn that cannot be asked; names session and turn.
     """
     if rounds < 1:
         raise InputError(f"rounds must be a whole number of at least 1, not {rounds}")
-    asking = {"max_tokens": max_tokens, "temperature": 0.0}
+    asking = {"max_tokens": max_tokens, **sampling}
     answers: dict[tuple[str, int], dict[str, list[Answer]]] = {
         (session.id, turn.number): {name: [] for name in arms}
         for session in sessions
@@ -77,34 +106,29 @@ def replay(  # noqa: PLR0913 - all that can be chosen
     _warm_up(sessions[:1], arms, asking)
     for number in range(rounds):
         for session in sessions:
-            player = _Player(session, arms, asking, clock, cold=cold)
+            player = Player(session, arms, asking, clock, cold=cold)
             for turn in session.turns():
                 for name, answer in player.answers(turn, first=number + turn.number):
                     answers[session.id, turn.number][name].append(answer)
                 on_turn()
-    return [
-        Replayed(session.id, turn.number, recorded_deed(turn.recorded), answers[key])
-        for session in sessions
-        for turn in session.turns()
-        for key in ((session.id, turn.number),)
-    ]
+    return [Answered(*key, given) for key, given in answers.items()]
 
 
 def _warm_up(
-    sessions: Sequence[Session], arms: Mapping[str, Engine], asking: Mapping[str, Any]
+    sessions: Sequence[Asked], arms: Mapping[str, Engine], asking: Mapping[str, Any]
 ) -> None:
     """One untimed reply of each arm: the first one of an engine also loads kernels."""
     for session in sessions:
-        player = _Player(session, arms, asking, time.perf_counter, cold=True)
+        player = Player(session, arms, asking, time.perf_counter, cold=True)
         player.answers(session.turns()[0], first=0)
 
 
-class _Player:
+class Player:
     """Asks one session, in one round."""
 
     def __init__(
         self,
-        session: Session,
+        session: Asked,
         arms: Mapping[str, Engine],
         asking: Mapping[str, Any],
         clock: Callable[[], float],
@@ -123,10 +147,22 @@ class _Player:
         """The arms' answers; arm number ``first`` (modulo their number) begins."""
         names = list(self._arms)
         start = first % len(names)
-        try:
-            if not self._cold:
-                self._read = self._read_prompt(turn)
+        with self._named(turn):
+            self._read = None if self._cold else self._read_prompt(turn)
             return [(n, self._answer(n, turn)) for n in names[start:] + names[:start]]
+
+    def results(self, turn: Turn) -> Iterator[tuple[str, Result]]:
+        """The arms' replies, one when it is asked for, not timed."""
+        with self._named(turn):
+            self._read = None if self._cold else self._read_prompt(turn)
+            for name in self._arms:
+                yield name, self._generate(name, turn)
+
+    @contextmanager
+    def _named(self, turn: Turn) -> Iterator[None]:
+        """Say in an error which turn it is about."""
+        try:
+            yield
         except MlxfillError as error:
             where = f"session {self._session.id}, turn {turn.number}"
             raise type(error)(f"{where}: {error}") from error
@@ -143,12 +179,14 @@ class _Player:
         return cache
 
     def _answer(self, name: str, turn: Turn) -> Answer:
-        engine = self._arms[name]
         _finish_what_is_under_way()
         started = self._clock()
-        result = engine.generate(turn.history, cache=self._read, **self._asking)
+        result = self._generate(name, turn)
         seconds = self._clock() - started
-        return _answer_of(result, engine, seconds)
+        return _answer_of(result, self._arms[name], seconds)
+
+    def _generate(self, name: str, turn: Turn) -> Result:
+        return self._arms[name].generate(turn.history, cache=self._read, **self._asking)
 
 
 def _finish_what_is_under_way() -> None:

@@ -1,4 +1,4 @@
-"""The entry point ``bench``: the command ``mlxfill bench``."""
+"""The entry point ``bench``: the commands ``mlxfill bench`` and ``mlxfill tune``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ MLXFILL_API = 1
 
 @hookimpl
 def mlxfill_register_commands(app: typer.Typer) -> None:
-    """Add ``mlxfill bench``."""
-    from mlxfill_bench import command
+    """Add ``mlxfill bench`` and ``mlxfill tune``."""
+    from mlxfill_bench import command, tuning
 
     app.add_typer(command.app, name="bench")
+    app.command()(tuning.tune)

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from mlxfill_bench.verdict import Speed, Verdict
+    from mlxfill_bench.advice import Advice
+    from mlxfill_bench.effect import Effect
+    from mlxfill_bench.figures import Figures, Speed
+    from mlxfill_bench.measuring import Measurement
+    from mlxfill_bench.verdict import Verdict
 
 STYLES = {
     "faulty": "bold red",
@@ -22,6 +26,8 @@ STYLES = {
     "faster": "green",
     "slower": "red",
     "undecided": "yellow",
+    "helps": "bold green",
+    "harms": "bold red",
 }
 SHOWN_CHANGES = 3
 LONGEST = 100
@@ -45,7 +51,7 @@ def show(console: Console, verdicts: Sequence[Verdict], margin: float) -> None:
         console.print()
     for verdict in verdicts:
         _print_changes(console, verdict)
-        for fault in verdict.faults:
+        for fault in verdict.figures.faults:
             _print_line(console, f"{verdict.arm}: fault: {fault}", "yellow")
 
 
@@ -70,17 +76,23 @@ def _speed_table(verdicts: Sequence[Verdict]) -> Table:
     names = ("speed, 95 %", "least", "per forward", "injected", "accepted", "verdict")
     table = _table("arm", *names)
     for verdict in verdicts:
-        acceptance = verdict.acceptance
         table.add_row(
             _stacked(verdict.arm),
             _ratio(verdict.speed),
             f"x{min(speed.ratio for speed in verdict.by_session.values()):.2f}",
-            f"{verdict.tokens_per_forward:.2f}",
-            f"{verdict.injected:.0%}",
-            "-" if acceptance is None else f"{acceptance:.0%}",
+            *_cells(verdict.figures),
             _word(verdict.speed.verdict),
         )
     return table
+
+
+def _cells(figures: Figures) -> list[str]:
+    acceptance = figures.acceptance
+    return [
+        f"{figures.tokens_per_forward:.2f}",
+        f"{figures.injected:.0%}",
+        "-" if acceptance is None else f"{acceptance:.0%}",
+    ]
 
 
 def _session_table(verdicts: Sequence[Verdict]) -> Table:
@@ -90,6 +102,60 @@ def _session_table(verdicts: Sequence[Verdict]) -> Table:
         speeds = [verdict.by_session[session] for verdict in verdicts]
         table.add_row(escape(session), *map(_ratio, speeds))
     return table
+
+
+def show_effects(console: Console, measured: Measurement) -> None:
+    """Print a row an arm, which answers differ, and the faults."""
+    facts = measured.facts
+    how = "greedy" if not facts["temperature"] else f"temperature {facts['temperature']:g}"
+    console.print(
+        f"Model {facts['model']}, {facts['prompts']} prompts, {facts['rounds']} rounds, {how}, at "
+        f"most {facts['max_tokens']} tokens.  An arm is harmless when it is at most "
+        f"{facts['slack']:.0%} slower.",
+        style="dim",
+        markup=False,
+    )
+    console.print(_effect_table(measured))
+    console.print()
+    for effect in measured.effects:
+        if effect.differing:
+            _print_line(console, f"{effect.arm}: {_difference(effect)}", "yellow")
+        for fault in effect.figures.faults:
+            _print_line(console, f"{effect.arm}: fault: {fault}", "yellow")
+
+
+def _effect_table(measured: Measurement) -> Table:
+    names = ("speed, 95 %", "per forward", "injected", "accepted", "identical", "verdict")
+    table = _table("arm", *names)
+    for effect in measured.effects:
+        table.add_row(
+            _stacked(effect.arm),
+            _ratio(effect.speed),
+            *_cells(effect.figures),
+            f"{effect.identical}/{effect.prompts}",
+            _word(effect.verdict),
+        )
+    return table
+
+
+def _difference(effect: Effect) -> str:
+    shown = ", ".join(effect.differing[:SHOWN_CHANGES])
+    more = ", ..." if len(effect.differing) > SHOWN_CHANGES else ""
+    cause = "asserted tokens may do that" if effect.lossless else "see mlxfill audit"
+    return f"other tokens than plain decoding: {shown}{more} ({cause})"
+
+
+def show_advice(console: Console, advice: Advice, *, lines: bool) -> None:
+    """Print which arm helps most, and with ``lines`` what to write into the config file."""
+    if advice.effect is None:
+        console.print("No arm surely helps for these prompts.")
+    else:
+        _print_line(console, f"{advice.effect.arm} helps most: {_ratio(advice.effect.speed)}.", "")
+    if not advice.changes:
+        console.print("The config is right as it is.")
+    elif lines:
+        console.print(f"The config file should say:\n\n[bold]{escape(advice.lines())}[/]\n")
+        console.print("mlxfill tune measures the installed plugins and writes it.", style="dim")
 
 
 def _table(first: str, *others: str) -> Table:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import field, frozen
 
 from mlxfill import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 Message = Mapping[str, Any]
 
@@ -19,11 +22,37 @@ SHIPPED = Path(__file__).with_name("sessions.jsonl")
 
 @frozen
 class Turn:
-    """One turn of the assistant, counted from 1: what stood before it, and what was recorded."""
+    """One turn of the assistant, counted from 1: what stood before it, and what was recorded.
+
+    ``history`` is a text where that is to be continued as it is, without chat template;
+    ``recorded`` is None where nothing was.
+    """
 
     number: int
-    history: tuple[Message, ...]
-    recorded: Message
+    history: tuple[Message, ...] | str
+    recorded: Message | None = None
+
+
+class Asked(Protocol):
+    """What arms are asked: the turns of one conversation, with tools and options of the template.
+
+    ``template_options`` go to the chat template: ``{"enable_thinking": False}``.
+    """
+
+    @property
+    def id(self) -> str:
+        """Its name in reports."""
+
+    @property
+    def tools(self) -> tuple[Message, ...] | None:
+        """In OpenAI's format."""
+
+    @property
+    def template_options(self) -> Mapping[str, Any]:
+        """Keywords of the chat template."""
+
+    def turns(self) -> list[Turn]:
+        """What is to be answered."""
 
 
 @frozen
@@ -31,7 +60,6 @@ class Session:
     """One recorded conversation.
 
     ``messages`` and ``tools`` are in OpenAI's format, arguments of calls as objects.
-    ``template_options`` go to the chat template: ``{"enable_thinking": False}``.
     """
 
     id: str
@@ -51,46 +79,71 @@ def read_sessions(file: str | Path) -> list[Session]:
     :raises InputError: it cannot be read, is of another form or holds nothing to replay; names
         file and line.
     """
+    sessions = [_session(*line) for line in json_lines(file)]
+    if not sessions:
+        raise InputError(f"{file}: no sessions: it must hold one JSON object a line")
+    check_names(file, "sessions", sessions)
+    return sessions
+
+
+def json_lines(file: str | Path) -> Iterator[tuple[Any, int, str]]:
+    """What each line of a file holds, its number, and how an error names it.
+
+    :raises InputError: the file cannot be read, or a line is no JSON.
+    """
+    for number, line in enumerate(read_text(file).splitlines(), 1):
+        where = f"{file}, line {number}"
+        if line.strip():
+            try:
+                yield json.loads(line), number, where
+            except (ValueError, RecursionError) as error:
+                reason = str(error) or type(error).__name__
+                raise InputError(f"{where}: is not JSON: {reason}") from error
+
+
+def read_text(file: str | Path) -> str:
+    """The text of a file.  Raises ``InputError``, which names it."""
     try:
-        lines = Path(file).read_text("utf-8").splitlines()
+        return Path(file).read_text("utf-8")
     except OSError as error:
         raise InputError(f"{file}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not UTF-8 (at byte {error.start})") from error
-    sessions = [
-        _session(line, number, f"{file}, line {number}")
-        for number, line in enumerate(lines, 1)
-        if line.strip()
-    ]
-    if not sessions:
-        raise InputError(f"{file}: no sessions: it must hold one JSON object a line")
-    ids = [session.id for session in sessions]
+
+
+def check_names(file: str | Path, what: str, found: Sequence[Asked]) -> None:
+    """Raise ``InputError`` when two of them have one id."""
+    ids = [each.id for each in found]
     doubled = next((each for each in ids if ids.count(each) > 1), None)
     if doubled is not None:
-        raise InputError(f"{file}: two sessions have the id {doubled!r}")
-    return sessions
+        raise InputError(f"{file}: two {what} have the id {doubled!r}")
 
 
-def _session(line: str, number: int, where: str) -> Session:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: is not JSON: {str(error) or type(error).__name__}") from error
+def _session(data: object, number: int, where: str) -> Session:
     if not isinstance(data, dict):
-        raise InputError(f"{where}: must be an object with messages, not {line[:40]}")
-    tools, options = data.get("tools"), data.get("template_options") or {}
-    if tools is not None and not _all_objects(tools):
-        raise InputError(f"{where}: tools must be a list of tools in OpenAI's format")
-    if not isinstance(options, dict):
-        raise InputError(f"{where}: template_options must be an object, not {options!r}")
-    messages = tuple(_messages(data.get("messages"), where))
-    session = Session(str(data.get("id", number)), messages, tuple(tools or ()) or None, options)
+        raise InputError(f"{where}: must be an object with messages, not {json.dumps(data)[:40]}")
+    tools, options = read_tools(data, where)
+    messages = read_messages(data.get("messages"), where)
+    session = Session(str(data.get("id", number)), messages, tools, options)
     if not session.turns():
         raise InputError(f"{where}: no turn of the assistant to replay")
     return session
 
 
-def _messages(value: object, where: str) -> list[Message]:
+def read_tools(
+    data: Mapping[str, Any], where: str
+) -> tuple[tuple[Message, ...] | None, Mapping[str, Any]]:
+    """Tools and options of the template.  Raises ``InputError``."""
+    tools, options = data.get("tools"), data.get("template_options") or {}
+    if tools is not None and not _all_objects(tools):
+        raise InputError(f"{where}: tools must be a list of tools in OpenAI's format")
+    if not isinstance(options, dict):
+        raise InputError(f"{where}: template_options must be an object, not {options!r}")
+    return tuple(tools or ()) or None, options
+
+
+def read_messages(value: object, where: str) -> tuple[Message, ...]:
+    """Messages in the forms that OpenAI's format allows.  Raises ``InputError``."""
     if not isinstance(value, list) or not _all_objects(value):
         raise InputError(f"{where}: messages must be a list of objects with role and content")
     for at, message in enumerate(value):
@@ -99,7 +152,7 @@ def _messages(value: object, where: str) -> list[Message]:
         calls = message.get("tool_calls")
         if calls is not None and not (_all_objects(calls) and all(map(_is_call, calls))):
             raise InputError(f"{where}: message {at} has tool_calls without name and arguments")
-    return [_for_template(message) for message in value]
+    return tuple(map(_for_template, value))
 
 
 def _all_objects(value: object) -> bool:

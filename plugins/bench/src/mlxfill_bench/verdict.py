@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from attrs import frozen
 
-from mlxfill_bench.paired import (
-    CONFIDENCE,
-    overall_ratio,
-    ratio_interval,
-    upper_bound,
-    worse_by_chance,
-)
+from mlxfill_bench.figures import Figures, Speed, identical, speeds
+from mlxfill_bench.paired import CONFIDENCE, upper_bound, worse_by_chance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlxfill_bench.paired import Turns
-    from mlxfill_bench.playback import Answer, Replayed
+    from mlxfill_bench.agreement import Deed
+    from mlxfill_bench.playback import Replayed
 
 MARGIN = 0.05
-FEWEST_PAIRS = 6
-"""Below, even pairs that all point one way may do so by chance (two-sided, 2 / 2**5 > 0.05)."""
 
 
 @frozen
@@ -63,42 +55,15 @@ class Harm:
 
 
 @frozen
-class Speed:
-    """How many times faster than plain decoding, in wall time, with its 95 % interval."""
-
-    ratio: float
-    low: float
-    high: float
-    verdict: Literal["faster", "slower", "undecided"]
-
-    @classmethod
-    def of(cls, sessions: Sequence[Turns], seed: int) -> Speed:
-        """The median of the sessions."""
-        low, high = ratio_interval(sessions, seed)
-        pairs = sum(len(rounds) for turns in sessions for rounds in turns)
-        verdict: Literal["faster", "slower", "undecided"] = "undecided"
-        if pairs >= FEWEST_PAIRS:
-            verdict = "faster" if low > 1 else "slower" if high < 1 else "undecided"
-        return cls(overall_ratio(sessions), low, high, verdict)
-
-
-@frozen
 class Verdict:
-    """One arm against plain decoding.
-
-    ``tokens_per_forward`` and ``injected`` (share of tokens that were asserted) are over all of the
-    arm's replies, so is ``acceptance`` (share of verified drafts; None: none were).
-    """
+    """One arm against plain decoding."""
 
     arm: str
     harm: Harm
     speed: Speed
     by_session: dict[str, Speed]
-    tokens_per_forward: float
-    injected: float
-    acceptance: float | None
+    figures: Figures
     changes: tuple[Change, ...]
-    faults: tuple[str, ...]
 
 
 def verdicts(
@@ -116,24 +81,17 @@ def verdicts(
 def _verdict(
     replayed: Sequence[Replayed], plain: str, arm: str, margin: float, seed: int
 ) -> Verdict:
-    answers = [answer for turn in replayed for answer in turn.answers[arm]]
-    times = _times(replayed, plain, arm)
-    drafted = sum(a.drafted for a in answers)
-    generated = sum(len(a.tokens) for a in answers)
+    speed, by_session = speeds(replayed, plain, arm, seed)
+    changes = [
+        _change(turn, plain, arm) for turn in replayed if turn.right(plain) and not turn.right(arm)
+    ]
     return Verdict(
         arm,
         _harm(replayed, plain, arm, margin),
-        Speed.of(list(times.values()), seed),
-        {session: Speed.of([turns], seed) for session, turns in times.items()},
-        generated / max(sum(a.forwards for a in answers), 1),
-        sum(a.injected for a in answers) / max(generated, 1),
-        sum(a.accepted for a in answers) / drafted if drafted else None,
-        tuple(
-            _change(turn, plain, arm)
-            for turn in replayed
-            if turn.right(plain) and not turn.right(arm)
-        ),
-        _faults(answers),
+        speed,
+        by_session,
+        Figures.of(replayed, arm),
+        tuple(changes),
     )
 
 
@@ -157,35 +115,12 @@ def _harm(replayed: Sequence[Replayed], plain: str, arm: str, margin: float) -> 
         better,
         p,
         at_most,
-        sum(_ids(turn, plain) == _ids(turn, arm) for turn in replayed),
+        sum(identical(turn, plain, arm) for turn in replayed),
         verdict,
     )
 
 
-def _ids(turn: Replayed, arm: str) -> set[tuple[int, ...]]:
-    return {answer.tokens for answer in turn.answers[arm]}
-
-
 def _change(turn: Replayed, plain: str, arm: str) -> Change:
     wrong = next(a.deed for a in turn.answers[arm] if not a.deed.same(turn.recorded))
-    told = (turn.recorded, turn.answers[plain][0].deed, wrong)
+    told: tuple[Deed, ...] = (turn.recorded, turn.answers[plain][0].deed, wrong)
     return Change(turn.session, turn.turn, *map(str, told))
-
-
-def _times(replayed: Sequence[Replayed], plain: str, arm: str) -> dict[str, Turns]:
-    """For each session its turns, each a list of (plain, arm) seconds in every round."""
-    return {
-        session: [
-            [
-                (p.seconds, a.seconds)
-                for p, a in zip(turn.answers[plain], turn.answers[arm], strict=True)
-            ]
-            for turn in turns
-        ]
-        for session, turns in groupby(replayed, key=lambda turn: turn.session)
-    }
-
-
-def _faults(answers: Sequence[Answer]) -> tuple[str, ...]:
-    """Each fault once, in the order of their first occurrence."""
-    return tuple(dict.fromkeys(fault for answer in answers for fault in answer.faults))

@@ -1,0 +1,134 @@
+"""One measurement of the user's prompts: every arm in turn, then each once more, watched."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from attrs import field, frozen
+
+from mlxfill_bench.arms import named_arms, needed, open_arms
+from mlxfill_bench.effect import SLACK, Effect, effects
+from mlxfill_bench.figures import Figures
+from mlxfill_bench.observed import Observed, observe
+from mlxfill_bench.options import progress
+from mlxfill_bench.playback import GREEDY, ask
+from mlxfill_bench.prompts import SAMPLES, Prompt, read_prompts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rich.console import Console
+
+    from mlxfill import Config
+
+
+@frozen(kw_only=True)
+class Plan:
+    """What is measured, and how."""
+
+    model: str
+    prompts: Sequence[Prompt]
+    arms: Sequence[str] | None
+    rounds: int = 5
+    max_tokens: int = 128
+    sampling: Mapping[str, Any] = field(factory=lambda: GREEDY)
+    cold: bool = False
+    slack: float = SLACK
+    seed: int = 0
+
+    @property
+    def steps(self) -> int:
+        """How often ``on_turn`` is called."""
+        return (self.rounds + 1) * len(self.prompts)
+
+
+@frozen
+class Measurement:
+    """What came out.  ``plugins``: for each arm those that must be on for it."""
+
+    facts: Mapping[str, Any]
+    plain: Figures
+    effects: Sequence[Effect]
+    observed: Sequence[Observed]
+    plugins: Mapping[str, tuple[str, ...]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready, without the texts."""
+        return {
+            **self.facts,
+            "plain": attrs.asdict(self.plain),
+            "arms": [attrs.asdict(effect) for effect in self.effects],
+        }
+
+
+def measure(plan: Plan, config: Config, on_turn: Callable[[], None] = lambda: None) -> Measurement:
+    """Measure.
+
+    :raises InputError, TemplateError, ModelError, PluginError, DrafterError: one line each.
+    """
+    load = [os.getloadavg()[0]]
+    asking: dict[str, Any] = {
+        "max_tokens": plan.max_tokens,
+        "sampling": plan.sampling,
+        "cold": plan.cold,
+        "on_turn": on_turn,
+    }
+    with open_arms(plan.model, plan.arms, config) as engines:
+        answered = ask(plan.prompts, engines, rounds=plan.rounds, **asking)
+        observed = observe(plan.prompts, engines, **asking)
+        plugins = {name: needed(engine, name) for name, engine in engines.items()}
+    load.append(os.getloadavg()[0])
+    plain = next(iter(plugins))
+    return Measurement(
+        {**_facts(plan), "load": [round(each, 2) for each in load]},
+        Figures.of(answered, plain),
+        effects(answered, observed, slack=plan.slack, seed=plan.seed),
+        observed,
+        plugins,
+    )
+
+
+def _facts(plan: Plan) -> dict[str, Any]:
+    import mlx.core as mx
+
+    return {
+        "model": plan.model,
+        "prompts": len(plan.prompts),
+        "rounds": plan.rounds,
+        "max_tokens": plan.max_tokens,
+        "temperature": plan.sampling["temperature"],
+        "cold": plan.cold,
+        "slack": plan.slack,
+        "seed": plan.seed,
+        "device": f"{platform.machine()} {mx.default_device().type.name}",
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "versions": {name: version(name) for name in ("mlxfill", "mlx", "mlx-lm")},
+    }
+
+
+def run(config: Config, errors: Console, **given: Any) -> Measurement:  # noqa: ANN401 - options
+    """Measure what the options of a command say, behind a bar.
+
+    :param errors: where the bar is drawn.
+    :param given: the options by name.
+    """
+    prompts = read_prompts(given["prompts"] or SAMPLES, raw=given["raw"])[: given["limit"]]
+    temperature, seed = given["temperature"], given["seed"]
+    plan = Plan(
+        model=given["model"] or config.model or "tiny",
+        prompts=prompts,
+        arms=None if given["arms"] is None else named_arms(given["arms"]),
+        rounds=given["rounds"],
+        max_tokens=given["max_tokens"],
+        sampling={"temperature": temperature, "seed": seed} if temperature else GREEDY,
+        cold=given["cold"],
+        slack=given["slack"],
+        seed=seed,
+    )
+    with progress(errors, "measuring", plan.steps) as step:
+        return measure(plan, config, step)

@@ -1,0 +1,122 @@
+"""Options that the commands of this plugin share, and the bar that shows how far they are."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlxfill import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+ArmsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,A+B",
+        help="Plugins to hold against plain decoding, those of one arm joined by +, and drafters "
+        "as draft=FOLDER; nothing: each that is on and proposes tokens, and all of them.",
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Folder, name of a model plugin, or hub id."),
+]
+PromptsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Prompts: a text file, one a line or between lines ---, or .jsonl with texts, "
+        "messages or objects; nothing: samples that come along.",
+    ),
+]
+RawOption = Annotated[
+    bool, typer.Option("--raw", help="Continue texts as they are, without chat template.")
+]
+RoundsOption = Annotated[
+    int, typer.Option(min=1, metavar="N", help="How often each arm gives each answer.")
+]
+MaxTokensOption = Annotated[
+    int, typer.Option("--max-tokens", "-m", min=1, metavar="N", help="Most tokens of an answer.")
+]
+TemperatureOption = Annotated[
+    float,
+    typer.Option(
+        "--temp",
+        "--temperature",
+        min=0,
+        metavar="X",
+        help="0: always the likeliest token; else drawn with --seed.",
+    ),
+]
+SeedOption = Annotated[
+    int, typer.Option(min=0, metavar="N", help="Seed of the bootstrap, and of what is drawn.")
+]
+ColdOption = Annotated[
+    bool, typer.Option("--cold", help="Let every answer read its whole prompt, timed.")
+]
+LimitOption = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Ask the first N prompts or sessions only.")
+]
+SlackOption = Annotated[
+    float,
+    typer.Option(
+        min=0, max=1, metavar="X", help="An arm slower by this share at most counts as harmless."
+    ),
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Write a page with plots and all answers."),
+]
+PicturesOption = Annotated[
+    Path | None,
+    typer.Option("--png", metavar="FOLDER", help="Write the plots as pictures for a paper."),
+]
+
+
+@contextmanager
+def progress(console: Console, what: str, steps: int) -> Iterator[Callable[[], None]]:
+    """A bar while the block runs, on a terminal; what it yields is called after each step."""
+    if not console.is_terminal:
+        yield lambda: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Remaining())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=steps)
+        yield lambda: bar.advance(task)
+
+
+def warn_of_load(console: Console, load: float) -> None:
+    """Say that times are not to be relied on.  One core is this program's own."""
+    cores = os.cpu_count() or 1
+    if load > cores:
+        console.print(
+            f"other programs ran (load {load:.1f} on {cores} cores): repeat on a quiet machine "
+            "before you rely on the times",
+            style="yellow",
+        )
+
+
+def writable(option: str, file: Path | None) -> None:
+    """Raise ``InputError`` where a result could not be written after all the work."""
+    if file is not None and not file.parent.is_dir():
+        raise InputError(f"{option} {file}: there is no folder {file.parent}")
+    if file is not None and file.is_dir():
+        raise InputError(f"{option} {file}: is a folder")
+
+
+def write(option: str, file: Path, text: str) -> None:
+    """Write a result.  Raises ``InputError``."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{option} {file}: {error.strerror or error}") from error

@@ -1,0 +1,99 @@
+"""The user's own prompts: a text file, a JSON value a line, or the samples that come along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from mlxfill import InputError
+from mlxfill_bench.sessions import (
+    Turn,
+    check_names,
+    json_lines,
+    read_messages,
+    read_text,
+    read_tools,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mlxfill_bench.sessions import Message
+
+SAMPLES = Path(__file__).with_name("samples.jsonl")
+"""Prompts of several kinds: tool calls, copying, free text."""
+RULE = "---"
+"""A line of a text file that stands between prompts of several lines."""
+
+
+@frozen
+class Prompt:
+    """One prompt: messages for the chat template, or a text to continue as it is."""
+
+    id: str
+    history: tuple[Message, ...] | str
+    tools: tuple[Message, ...] | None = None
+    template_options: Mapping[str, Any] = field(factory=dict)
+
+    def turns(self) -> list[Turn]:
+        """The reply."""
+        return [Turn(1, self.history)]
+
+
+def read_prompts(file: str | Path, *, raw: bool = False) -> list[Prompt]:
+    """The prompts in a file.
+
+    ``.jsonl``, ``.ndjson`` and ``.json``: each line holds a text, a list of messages, or an object
+    with ``prompt`` or ``messages`` and, if wanted, ``id``, ``tools`` and ``template_options``.
+    Any other file is text: one prompt a line, or, where there are lines ``---``, what stands
+    between them.
+
+    :param raw: texts are continued as they are, not put to the chat template.
+    :raises InputError: the file cannot be read or is of another form; names file and line.
+    """
+    if Path(file).suffix in {".jsonl", ".ndjson", ".json"}:
+        prompts = [_of_json(*line, raw=raw) for line in json_lines(file)]
+    else:
+        texts = _texts(read_text(file))
+        prompts = [Prompt(str(number), _history(t, raw=raw)) for number, t in enumerate(texts, 1)]
+    if not prompts:
+        raise InputError(f"{file}: no prompts in it")
+    check_names(file, "prompts", prompts)
+    return prompts
+
+
+def _texts(text: str) -> list[str]:
+    lines = text.splitlines()
+    if RULE not in lines:
+        return [line for line in lines if line.strip()]
+    parts: list[list[str]] = [[]]
+    for line in lines:
+        if line == RULE:
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    return [part for part in ("\n".join(lines).strip("\n") for lines in parts) if part.strip()]
+
+
+def _of_json(data: object, number: int, where: str, *, raw: bool) -> Prompt:
+    given = data if isinstance(data, dict) else {"messages": data}
+    if isinstance(data, str):
+        given = {"prompt": data}
+    name, text = str(given.get("id", number)), given.get("prompt")
+    if text is None:
+        messages = read_messages(given.get("messages"), where)
+        if not messages:
+            raise InputError(f"{where}: messages is empty")
+        return Prompt(name, messages, *read_tools(given, where))
+    if not isinstance(text, str) or not text:
+        raise InputError(f"{where}: prompt must be a text, not {text!r}")
+    tools, options = read_tools(given, where)
+    if raw and tools:
+        raise InputError(f"{where}: tools need the chat template: leave out --raw")
+    return Prompt(name, _history(text, raw=raw), tools, options)
+
+
+def _history(text: str, *, raw: bool) -> tuple[Message, ...] | str:
+    return text if raw else ({"role": "user", "content": text},)

@@ -1,0 +1,135 @@
+"""Writes settings into a config file and leaves all else in it as it is, comments included."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from difflib import unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve, frozen
+
+from mlxfill import ConfigError, load_config
+
+if TYPE_CHECKING:
+    from mlxfill import Config
+
+FILE = "mlxfill.toml"
+TABLE = " [tool.mlxfill]"
+"""How a config calls its place inside a ``pyproject.toml``."""
+
+Settings = Mapping[tuple[str, ...], Any]
+
+
+@frozen
+class Change:
+    """What a file holds and what it shall hold.  ``before`` is None where there is no file."""
+
+    path: Path
+    before: str | None
+    after: str
+
+    def diff(self) -> str:
+        """As ``diff -u`` prints it; "" when nothing changes."""
+        old, new = (self.before or "").splitlines(), self.after.splitlines()
+        return "\n".join(unified_diff(old, new, str(self.path), str(self.path), lineterm=""))
+
+    def write(self) -> None:
+        """Put the new content in the file's place, whole or not at all.
+
+        :raises ConfigError: it cannot be written, or was changed meanwhile.
+        """
+        target = self.path.resolve()
+        try:
+            if (_read(target) if target.exists() else None) != self.before:
+                raise ConfigError(f"{self.path} was changed meanwhile: tune again")
+            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+                file.write(self.after)
+            if self.before is not None:
+                shutil.copymode(target, name)
+            else:
+                Path(name).chmod(0o644)
+            Path(name).replace(target)
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be written: {error.strerror}") from error
+
+
+def settle(config: Config, settings: Settings) -> Change:
+    """The change that gives ``config`` these values, in the file that it came from.
+
+    :param settings: values by the path of their keys; None: the key is left out.
+    :raises ConfigError: a variable of the environment overrides one of the keys, or the file
+        cannot be changed without touching more than these keys.
+    """
+    label = config.file or FILE
+    path = Path(label.removesuffix(TABLE))
+    for key in settings:
+        place = config.sources.get(".".join(key), label)
+        if place != label:
+            raise ConfigError(f"${place} overrides {'.'.join(key)}: unset it before you tune")
+    before = _read(path) if config.file else None
+    inside = ("tool", "mlxfill") if label.endswith(TABLE) else ()
+    after = settled_text(before or "", settings, inside)
+    _check(config, settings, after, inside, path)
+    return Change(path, before, after)
+
+
+def settled_text(text: str, settings: Settings, inside: tuple[str, ...] = ()) -> str:
+    """A TOML document with other values; what else it holds stays to the letter.
+
+    :param inside: the table that holds the config.
+    """
+    import tomlkit
+    from tomlkit.items import Table
+
+    document = tomlkit.parse(text)
+    table: Any = document
+    for name in inside:
+        table = table[name]
+    for key, value in settings.items():
+        *outer, last = _shortened(table, key)
+        holder = table
+        for name in outer:
+            holder = holder.setdefault(name, tomlkit.table())
+        if value is not None:
+            holder[last] = value
+        elif isinstance(holder, Table | tomlkit.TOMLDocument):
+            holder.pop(last, None)
+    return tomlkit.dumps(document)
+
+
+def _shortened(table: Any, key: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ANN401 - tomlkit's
+    """``plugins = [...]`` is short for the key ``enabled`` under ``[plugins]``."""
+    listed = isinstance(table.get("plugins"), list)
+    return ("plugins",) if listed and key == ("plugins", "enabled") else key
+
+
+def _check(
+    config: Config, settings: Settings, text: str, inside: tuple[str, ...], path: Path
+) -> None:
+    """Read the new text as mlxfill will: it must differ from the old in these settings only."""
+    try:
+        values: Any = tomllib.loads(text.removeprefix("\ufeff"))
+        for name in inside:
+            values = values[name]
+        read = load_config(values)
+    except (ValueError, KeyError) as error:
+        raise ConfigError(f"{path} cannot be changed by a program: {error}") from error
+    enabled = tuple(settings["plugins", "enabled"])
+    wanted = evolve(
+        config, draft=settings["draft",], plugins=evolve(config.plugins, enabled=enabled)
+    )
+    overridden = {place for place in config.sources.values() if place.startswith("MLXFILL_")}
+    if read != wanted and not overridden:
+        raise ConfigError(f"{path} cannot be changed by a program: write the lines by hand")
+
+
+def _read(path: Path) -> str:
+    """The file's text with its line ends and mark as they are."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return file.read()

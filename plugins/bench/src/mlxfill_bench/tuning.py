@@ -1,0 +1,104 @@
+"""The command ``mlxfill tune``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from attrs import evolve
+
+from mlxfill_bench.options import (
+    ArmsOption,
+    ColdOption,
+    LimitOption,
+    MaxTokensOption,
+    ModelOption,
+    PromptsOption,
+    RawOption,
+    RoundsOption,
+    SeedOption,
+    SlackOption,
+    TemperatureOption,
+    warn_of_load,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mlxfill_bench.settling import Change
+
+
+def tune(  # noqa: PLR0913, PLR0917 - the options of a command
+    ctx: typer.Context,
+    model: ModelOption = None,
+    prompts: PromptsOption = None,
+    arms: ArmsOption = None,
+    rounds: RoundsOption = 5,
+    limit: LimitOption = None,
+    max_tokens: MaxTokensOption = 128,
+    raw: RawOption = False,
+    temperature: TemperatureOption = 0.0,
+    cold: ColdOption = False,
+    slack: SlackOption = 0.03,
+    seed: SeedOption = 0,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the change, write nothing.")] = (
+        False
+    ),
+) -> None:
+    """Measure the installed plugins and write those that help into the config file.
+
+    Without --arms every installed plugin that proposes tokens is measured, on or not.
+    """
+    from rich.console import Console
+
+    from mlxfill_bench.advice import advise
+    from mlxfill_bench.measuring import run
+    from mlxfill_bench.report import show_advice, show_effects
+    from mlxfill_bench.settling import settle
+
+    config = ctx.obj.config()
+    console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
+    measured = run(
+        evolve(config, plugins=evolve(config.plugins, enabled=None)),
+        errors,
+        model=model,
+        prompts=prompts,
+        arms=arms,
+        rounds=rounds,
+        limit=limit,
+        max_tokens=max_tokens,
+        raw=raw,
+        temperature=temperature,
+        cold=cold,
+        slack=slack,
+        seed=seed,
+    )
+    show_effects(console, measured)
+    warn_of_load(errors, max(measured.facts["load"]))
+    advice = advise(measured, config)
+    show_advice(console, advice, lines=False)
+    if advice.changes:
+        change = settle(config, advice.settings())
+        _show_diff(console, change)
+        if _wanted(errors, change, yes=yes, dry_run=dry_run):
+            change.write()
+            console.print(f"{change.path} is written.", markup=False)
+
+
+def _show_diff(console: Console, change: Change) -> None:
+    from rich.text import Text
+
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    for line in change.diff().splitlines():
+        console.print(Text(line, styles.get(line[:1], "")), soft_wrap=True)
+
+
+def _wanted(errors: Console, change: Change, *, yes: bool, dry_run: bool) -> bool:
+    if yes or dry_run:
+        return yes and not dry_run
+    if not sys.stdin.isatty():
+        errors.print("Nothing is written: give --yes.", style="yellow")
+        return False
+    return typer.confirm(f"Write {change.path}?")
