@@ -332,11 +332,11 @@ def test_hooks_are_listed_in_the_order_in_which_they_fire() -> None:
         "mlxfill_register_commands",
         "mlxfill_resolve_model",
         "mlxfill_draft_kinds",
-        "mlxfill_cache_rewinder",
         "mlxfill_delimiters",
+        "mlxfill_logits_processors",
+        "mlxfill_cache_rewinder",
         "mlxfill_generation_method",
         "mlxfill_proposal_sources",
-        "mlxfill_logits_processors",
         "mlxfill_observe",
     )
 

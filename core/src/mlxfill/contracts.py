@@ -137,7 +137,7 @@ class DraftSampling(Protocol):
 
 
 class TargetView(Protocol):
-    """What a drafter may ask of the target.  All arrays stay on the device."""
+    """What a drafter or a generation method may ask of the target.  Arrays stay on the device."""
 
     layer_count: int
     hidden_size: int
@@ -147,6 +147,13 @@ class TargetView(Protocol):
     @property
     def tokenizer(self) -> Any:  # noqa: ANN401 - mlx-lm's TokenizerWrapper, untyped
         """mlx-lm's tokenizer wrapper of the target."""
+
+    def forward(self, ids: mx.array, cache: list[Any]) -> mx.array:
+        """``[B, L]`` ids to ``[B, L, V]`` logits, by the model as it is.
+
+        ``cache``: the caller's own, an entry a layer in mlx-lm's interface; the engine's caches
+        are not touched.
+        """
 
     def embed(self, ids: mx.array) -> mx.array:
         """``[B, L]`` ids to ``[B, L, H]`` rows of the target's input embedding."""
@@ -365,5 +372,14 @@ class GenerationMethod(Protocol):
 
     name: str
 
-    def generate(self, request: Request) -> Iterable[tuple[int, str]]:
-        """Yield (token id, origin) in the order of the text."""
+    def generate(self, request: Request) -> Iterable[Iterable[tuple[int, str]]]:
+        """For each forward of the model, the tokens that it made final: (id, origin) pairs.
+
+        In the order of the text, and none where a forward settled nothing that can be shown yet.
+        The engine counts forwards, ends at the first id of ``request.eos_ids``, at
+        ``limits.max_tokens``, at a stop string and when the request is cancelled, and closes a
+        generator then; so tokens must not depend on ``max_tokens``.  With the same
+        ``request.sampling.seed`` they must be the same.
+
+        :raises InputError: the request asks for what this method cannot do; the caller gets it.
+        """

@@ -128,6 +128,18 @@ def mlxfill_cache_rewinder(
     """
 
 
+@hookspec(firstresult=True)
+def mlxfill_generation_method(target: TargetView, request: Request) -> GenerationMethod | None:
+    """Generate this request in another way than token by token.  First answer wins.
+
+    Nobody drafts or proposes for such a request.
+
+    :param target: the bound model; ``target.path`` is its folder, whose ``config.json`` tells what
+        kind of model it is.
+    :param request: the frozen request.
+    """
+
+
 @hookspec
 def mlxfill_proposal_sources(request: Request, settings: Any) -> Sequence[ProposalSource] | None:  # noqa: ANN401
     """Make this plugin's sources for one request.
@@ -135,11 +147,6 @@ def mlxfill_proposal_sources(request: Request, settings: Any) -> Sequence[Propos
     :param request: the frozen request.
     :param settings: the instance of this plugin's settings class, or None.
     """
-
-
-@hookspec(firstresult=True)
-def mlxfill_generation_method(target: TargetView, request: Request) -> GenerationMethod | None:
-    """Generate this request in another way than token by token.  First answer wins."""
 
 
 # --- during and after a request --------------------------------------------------

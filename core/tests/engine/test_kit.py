@@ -185,7 +185,7 @@ def test_a_generation_method_may_take_over() -> None:
         name = "counting"
 
         def generate(self, request: Any) -> Any:
-            return ((i % VOCAB, "count") for i in range(len(request.prompt_ids), 1 << 40))
+            return ([(i % VOCAB, "count")] for i in range(len(request.prompt_ids), 1 << 40))
 
     guest = Guest(method=Counting())
     result = plugged(shared_model("llama"), guest, PROMPT, 5)

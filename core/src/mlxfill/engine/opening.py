@@ -14,6 +14,7 @@ from mlxfill.engine.drafter import estimated_cost
 from mlxfill.engine.drafting import Drafting
 from mlxfill.engine.forward import Forwarder
 from mlxfill.engine.gate import CostCurve, Gate, Survival
+from mlxfill.engine.method import check_method
 from mlxfill.engine.prewarm import Held, counted_tokens, own_caches
 from mlxfill.engine.prompt import Prompt, check_prompt, render
 from mlxfill.engine.run import Run
@@ -230,8 +231,12 @@ class Opening:
 
     def _assembled(self, request: Request, forwarder: Forwarder) -> Run:
         engine, options = self.engine, self.options
-        seats = self._seats(request)
-        drafting = self._drafting(engine.drafter, forwarder) if engine.drafter else None
+        method = engine.plugins.generation_method(engine.target, request, self.faults)
+        if method is not None:
+            check_method(method, options, held=self._holder is not None)
+        seats = self._seats(request) if method is None else []
+        drafter = engine.drafter if method is None else None
+        drafting = self._drafting(drafter, forwarder) if drafter else None
         speculates = bool(seats) or drafting is not None
         rules = Rules(
             vocab_size=engine.target.vocab_size,
@@ -251,9 +256,6 @@ class Opening:
         if self._holder is not None:
             session.complete = self._holder.complete
         curve = engine.curve() if speculates else CostCurve()
-        method = engine.plugins.generation_method(engine.target, request, self.faults)
-        if method is not None and self._holder is not None:
-            raise InputError(f"{method.name!r} does not generate token by token: leave out schema")
         opened = {"prompt_tokens": len(request.prompt_ids), "seed": request.sampling.seed}
         # mlx-lm's own processors and a constraint look at the tokens alone.
         forwarder.shows_asserted = bool(theirs or options.logits_processors)

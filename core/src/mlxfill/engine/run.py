@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
@@ -12,6 +13,7 @@ from mlx_lm.generate import wired_limit
 from mlxfill.contracts import Event, Fault, Request
 from mlxfill.engine.calls import tool_calls
 from mlxfill.engine.loop import DecodeLoop, Emitted, Ending
+from mlxfill.engine.method import run_method
 from mlxfill.engine.reply import Reply
 from mlxfill.engine.results import SAMPLED, Piece, PromptCache, Result, Stats
 from mlxfill.errors import InputError
@@ -262,21 +264,11 @@ class Run:
 
     def _by_method(self, method: GenerationMethod) -> Iterator[Emitted]:
         """Tokens of another way to generate, under the same limits."""
-        budget = self.session.view.budget
-        for token, origin in method.generate(self.request):
-            if token in self.request.eos_ids:
-                self.ending = Ending("stop", token)
-                return
-            self.session.add([token])
-            budget -= 1
-            yield Emitted(token, origin, None)
-            if budget <= 0:
-                self.ending = Ending("length")
-                return
-            if self._cancelled():
-                self.ending = Ending("cancelled")
-                return
-        self.ending = Ending("stop")
+        self._begun, self._decoding = True, time.perf_counter()
+        tokens = run_method(method, self.request, self.loop, self.forwarder.target.vocab_size)
+        with closing(tokens):
+            yield from self.counted(tokens)
+        self.ending = self.ending or self.loop.ending
 
     # --- pieces ------------------------------------------------------------------------
 
