@@ -17,6 +17,7 @@ from mlxfill.engine.mount import bundled, mount
 from mlxfill.engine.opening import Opening
 from mlxfill.engine.options import make_options
 from mlxfill.engine.prompt import make_prompt
+from mlxfill.engine.prompt_store import PromptStore
 from mlxfill.engine.scheduler import MAX_ROWS
 from mlxfill.engine.trace import Tracing
 from mlxfill.errors import DrafterError, InputError
@@ -168,6 +169,8 @@ class Engine:
         # What earlier requests showed about each kind of source.
         self.records: dict[tuple[str, type], Survival] = {}
         self.purse = Purse()
+        bounds = self.config.cache
+        self.prompts = PromptStore(bounds.max_entries, bounds.max_mb << 20)
         self.drafter: Drafter | None = None
         try:
             self._mount(draft or self.config.draft, draft_kind or self.config.draft_kind)
@@ -351,6 +354,7 @@ class Engine:
 
     def close(self) -> None:
         """Unbind the model, keep what was learnt about costs.  Safe to call twice."""
+        self.prompts.clear()
         if self.drafter is not None:
             self.drafter.provider.close()
             self.drafter = None

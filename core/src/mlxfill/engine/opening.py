@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from mlxfill.contracts import Event, Fault, Limits, Request
+from mlxfill.engine.boundaries import boundaries
 from mlxfill.engine.checkpoint.keeper import Keeper
 from mlxfill.engine.checkpoint.plain import packed
 from mlxfill.engine.drafter import estimated_cost
@@ -17,6 +18,7 @@ from mlxfill.engine.gate import CostCurve, Gate, Survival
 from mlxfill.engine.method import check_method
 from mlxfill.engine.prewarm import Held, counted_tokens, own_caches
 from mlxfill.engine.prompt import Prompt, check_prompt, render
+from mlxfill.engine.prompt_store import trimmable
 from mlxfill.engine.run import Run
 from mlxfill.engine.schema import Holder, find_holder
 from mlxfill.engine.session import PROPOSE_BUDGET_S, Rules, Seat, Session
@@ -72,7 +74,7 @@ class Opening:
         request = self._request(ids, prompt, tools)
         self._check_team(request)
         if held is None:
-            held = self._held(request, unnamed)
+            held = self._stored(request) or self._held(request, unnamed)
         self._draft_state = held.draft
         forwarder = self._forwarder(request, held, watched=bool(self._sinks))
         self._check_snapshot(forwarder.held - forwarder.unnamed)
@@ -96,6 +98,36 @@ class Opening:
     def _keeper(self, run: Run, *, resumed: bool) -> Keeper | None:
         """Who takes the run's checkpoints; refuses at once what could not be stored later."""
         options = self.options
+    def _may_store(self) -> bool:
+        """Whether this request takes its beginning from the prompt cache, and leaves its own there.
+
+        Not where a beginning that was processed apart reads otherwise than in one prompt: caches
+        that are quantized on the way, or that drop tokens.
+        """
+        options = self.options
+        wanted = options.session is not None or self.engine.config.cache.every_request
+        unfit = (options.cache, options.prompt_cache, options.input_embeddings, options.snapshot_at)
+        others = (options.kv_bits, options.max_kv_size)
+        bounds = self.engine.config.cache
+        return wanted and bounds.max_entries > 0 and all(o is None for o in (*unfit, *others))
+
+    def _stored(self, request: Request) -> Held | None:
+        """The longest beginning of the prompt that an earlier request left."""
+        if not self._may_store():
+            return None
+        drafter = self.engine.drafter
+        drafts = drafter is not None and self._most_drafts(drafter) > 0
+        return self.engine.prompts.fetch(
+            request.prompt_ids, adapters=self.options.adapters, drafts=drafts
+        )
+
+    def _boundaries(self, run: Run) -> list[int]:
+        """Where to leave caches on the way through the prompt; those at its end may be trimmed."""
+        forwarder = run.forwarder
+        if run.drafting is None and trimmable(forwarder.caches):
+            return []
+        return [at for at in boundaries(run.request) if at > forwarder.held]
+
         if options.checkpoint is None and options.on_checkpoint is None:
             return None
         if run.method is not None:
@@ -301,8 +333,7 @@ class Opening:
 
     def _drafting(self, drafter: Drafter, forwarder: Forwarder) -> Drafting | None:
         engine, provider = self.engine, drafter.provider
-        caps = (self.options.num_draft_tokens, engine.num_draft_tokens, provider.default_depth)
-        cap = next(c for c in caps if c is not None)
+        cap = self._most_drafts(drafter)
         if not cap:
             return None
         if forwarder.window.unsupported:
@@ -334,6 +365,11 @@ class Opening:
     def _draft_rows(self, drafter: Drafter, forwarder: Forwarder) -> DraftRows:
         """One row: after the tokens that the caches hold, or an empty one where that cannot be."""
         provider, target, state = drafter.provider, self.engine.target, self._draft_state
+    def _most_drafts(self, drafter: Drafter) -> int:
+        """Most ids that it may draft in one round of this request."""
+        asked = (self.options.num_draft_tokens, self.engine.num_draft_tokens)
+        return next((n for n in asked if n is not None), drafter.provider.default_depth)
+
         if state is not None and state.processed_tokens == forwarder.held:
             try:
                 return provider.open(target, forwarder.chooser, [state])

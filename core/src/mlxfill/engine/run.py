@@ -20,7 +20,7 @@ from mlxfill.errors import InputError
 from mlxfill.model.reading import one_id, row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from mlxfill.contracts import GenerationMethod
     from mlxfill.engine.checkpoint.keeper import Keeper
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mlxfill.engine.gate import Gate
     from mlxfill.engine.options import Options
     from mlxfill.engine.past import Past
+    from mlxfill.engine.prompt_store import PromptStore
     from mlxfill.engine.session import Session
 
 
@@ -73,6 +74,8 @@ class Run:
         self.deciding = frozenset(deciding)
         self.keeper: Keeper | None = None
         self.past: Past | None = None
+        self.store: PromptStore | None = None
+        self.boundaries: Sequence[int] = ()
         self.pausing = False
         self.loop = DecodeLoop(
             forwarder,
@@ -103,6 +106,7 @@ class Run:
 
     def close(self) -> None:
         """Stop here.  Called by itself when the run ends or is dropped."""
+        self.ending = self.ending or Ending("cancelled")
         self._pieces.close()
         self.finish()
 
@@ -224,14 +228,33 @@ class Run:
         self._snapshot(start)
         at = options.snapshot_at
         stop_at = None if at is None else at + forwarder.unnamed
-        for first, last in forwarder.prefill(
-            ids, start, stop_at=stop_at, embeddings=options.input_embeddings
-        ):
-            if self.drafting is not None:
-                self.drafting.prefilled(ids[first:last], forwarder.last_taps)
-            self._progress(last)
-            self._snapshot(last)
-            yield
+        for end in (*self.boundaries, len(ids) - 1):
+            for first, last in forwarder.prefill(
+                ids[: end + 1], start, stop_at=stop_at, embeddings=options.input_embeddings
+            ):
+                if self.drafting is not None:
+                    self.drafting.prefilled(ids[first:last], forwarder.last_taps)
+                self._progress(last)
+                self._snapshot(last)
+                yield
+            start = end
+            if end in self.boundaries:
+                self._store(ids[:end])
+
+    def _store(self, tokens: Sequence[int]) -> None:
+        """Leave a copy of the caches, which hold ``tokens``, for requests that begin alike."""
+        drafting = self.drafting
+        if self.store is None or not self.forwarder.caches:
+            return
+        draft = None if drafting is None else drafting.captured(tokens, len(tokens))
+        needs_state = None if drafting is None else bool(drafting.tap_layers)
+        self.store.keep(
+            tokens,
+            self.forwarder.caches,
+            draft,
+            adapters=self.options.adapters,
+            drafter=needs_state,
+        )
 
     def _snapshot(self, done: int) -> None:
         """Hand out a copy of the caches when they hold exactly the wanted prefix."""
@@ -351,6 +374,8 @@ class Run:
             stats.cache_tokens = tuple(self._known()[self.forwarder.unnamed : self.forwarder.held])
         if self.keeper is not None:
             self.keeper.finish(self)
+        if self._begun and self.ending is not None and self.ending.reason != "error":
+            self._store(stats.cache_tokens)
         if self.drafting is not None:
             self.drafting.close()
         reason = self.ending.reason if self.ending else "cancelled"

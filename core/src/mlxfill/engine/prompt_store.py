@@ -1,0 +1,152 @@
+"""Caches of earlier prompts, for requests that begin alike.
+
+A prefix tree over the ids, as in mlx-lm's ``LRUPromptCache``, costs time quadratic in what two
+prompts do not share (docs/adr/0016).  There are few entries here, so all of them are looked at.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from attrs import define
+from mlx_lm.models.cache import KVCache
+
+from mlxfill.engine.prewarm import Held
+from mlxfill.rewind.entries import flat
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlxfill.contracts import DraftCheckpoint
+
+
+@define(eq=False)
+class Entry:
+    """Caches that hold exactly ``tokens``, and the drafter's state after as many.
+
+    ``adapters``: the LoRA adapter under which they were computed.  ``drafter``: whether one was at
+    work, and if so whether it needs its own state to go on.
+    """
+
+    tokens: tuple[int, ...]
+    adapters: str | None
+    caches: list[Any]
+    draft: DraftCheckpoint | None
+    drafter: bool | None
+    nbytes: int
+    trimmable: bool
+
+    def usable(self, ids: Sequence[int], adapters: str | None, *, drafts: bool) -> int:
+        """How many of ``ids`` a request may take from here; the model must see the last one."""
+        if self.adapters != adapters:
+            return 0
+        if drafts and self.draft is None and self.drafter is not False:
+            return 0
+        same = common(self.tokens, ids)
+        if same == len(self.tokens) < len(ids):
+            return same
+        if not self.trimmable or (drafts and self.drafter):
+            return 0
+        return min(same, len(ids) - 1)
+
+
+class PromptStore:
+    """The newest entries, bounded by number and bytes.
+
+    What goes in and out is copied, so that no request changes an entry: handles of arrays, not
+    their content.
+    """
+
+    def __init__(self, max_entries: int, max_bytes: int) -> None:
+        """Bounds; 0 entries switch it off."""
+        self.max_entries, self.max_bytes = max_entries, max_bytes
+        self._entries: list[Entry] = []  # the one used last is the last
+
+    def __len__(self) -> int:
+        """Entries."""
+        return len(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries; arrays that two of them share count twice."""
+        return sum(entry.nbytes for entry in self._entries)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+
+    def fetch(
+        self, ids: Sequence[int], *, adapters: str | None = None, drafts: bool = False
+    ) -> Held | None:
+        """Caches with the longest known beginning of ``ids``, at most all but the last.
+
+        :param drafts: whether a drafter will be at work: it must be able to go on as well.
+        """
+        ranked = [
+            (entry.usable(ids, adapters, drafts=drafts), entry.draft is not None, at)
+            for at, entry in enumerate(self._entries)
+        ]
+        count, _, at = max(ranked, default=(0, False, 0))
+        if not count:
+            return None
+        entry = self._entries.pop(at)
+        self._entries.append(entry)
+        caches = copy.deepcopy(entry.caches)
+        left = len(entry.tokens) - count
+        for each in flat(caches) if left else ():
+            each.trim(left)
+        return Held(caches, count, draft=None if left else entry.draft)
+
+    def keep(
+        self,
+        tokens: Sequence[int],
+        caches: Sequence[Any],
+        draft: DraftCheckpoint | None,
+        *,
+        adapters: str | None = None,
+        drafter: bool | None = None,
+    ) -> None:
+        """Keep the caches of a request, which goes on with its own.
+
+        :param drafter: None without a drafter, else whether it needs its own state to go on.
+        """
+        held = tuple(tokens)
+        nbytes = sum(entry.nbytes for entry in caches)
+        nbytes += sum(array.nbytes for array in draft.tensors.values()) if draft else 0
+        if not held or not self.max_entries or nbytes > self.max_bytes:
+            return
+        own = copy.deepcopy(list(caches))
+        entry = Entry(held, adapters, own, draft, drafter, nbytes, trimmable(own))
+        self._entries = [old for old in self._entries if not _replaces(entry, old)]
+        self._entries.append(entry)
+        while len(self._entries) > self.max_entries or self.nbytes > self.max_bytes:
+            self._entries.pop(0)
+
+
+def trimmable(caches: Sequence[Any]) -> bool:
+    """Whether any number of tokens can be taken back, now and later, by mlx-lm's ``trim``."""
+    return all(type(entry) is KVCache for entry in flat(caches))
+
+
+def common(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many ids two sequences have in common from the start on."""
+    low, high = 0, min(len(a), len(b))
+    if tuple(a[:high]) == tuple(b[:high]):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if tuple(a[low:middle]) == tuple(b[low:middle]):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _replaces(new: Entry, old: Entry) -> bool:
+    """Whether nobody who may use ``old`` would miss it."""
+    if new.adapters != old.adapters:
+        return False
+    inside = common(new.tokens, old.tokens) == len(old.tokens)
+    covers = inside and (new.trimmable or len(new.tokens) == len(old.tokens))
+    return covers and (new.draft is not None or old.draft is None)
