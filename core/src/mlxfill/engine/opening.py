@@ -79,6 +79,9 @@ class Opening:
         forwarder = self._forwarder(request, held, watched=bool(self._sinks))
         self._check_snapshot(forwarder.held - forwarder.unnamed)
         run = self._assembled(request, forwarder)
+        if self._may_store() and run.method is None:
+            run.store = self.engine.prompts
+            run.boundaries = self._boundaries(run)
         try:
             run.keeper = self._keeper(run, resumed=resumed)
         except BaseException:
@@ -95,9 +98,6 @@ class Opening:
             target, options.cache, request.prompt_ids, options.max_kv_size, options.adapters
         )
 
-    def _keeper(self, run: Run, *, resumed: bool) -> Keeper | None:
-        """Who takes the run's checkpoints; refuses at once what could not be stored later."""
-        options = self.options
     def _may_store(self) -> bool:
         """Whether this request takes its beginning from the prompt cache, and leaves its own there.
 
@@ -128,6 +128,9 @@ class Opening:
             return []
         return [at for at in boundaries(run.request) if at > forwarder.held]
 
+    def _keeper(self, run: Run, *, resumed: bool) -> Keeper | None:
+        """Who takes the run's checkpoints; refuses at once what could not be stored later."""
+        options = self.options
         if options.checkpoint is None and options.on_checkpoint is None:
             return None
         if run.method is not None:
@@ -235,6 +238,8 @@ class Opening:
         self._holder = find_holder(engine.plugins, request, self.faults)
         theirs = engine.plugins.logits_processors(request, self.faults)
         self._deciding.update(plugin for plugin, _ in theirs)
+        if self._holder is not None:
+            self._deciding.add(self._holder.plugin)
         processors = [
             *request.sampling.processors(),
             *(processor for _, processor in theirs),
@@ -253,6 +258,8 @@ class Opening:
             make_rewinder=engine.rewinder,
         )
         forwarder.held, forwarder.unnamed = held.count, held.unnamed
+        # mlx-lm's own processors and a constraint look at the tokens alone.
+        forwarder.shows_asserted = bool(theirs or options.logits_processors)
         return forwarder
 
     def _chooser(self, sampling: Sampling) -> Chooser:
@@ -272,8 +279,6 @@ class Opening:
         speculates = bool(seats) or drafting is not None
         rules = Rules(
             vocab_size=engine.target.vocab_size,
-        if self._holder is not None:
-            self._deciding.add(self._holder.plugin)
             eos=request.eos_ids,
             delimiters=request.delimiters,
             max_span=options.max_span,
@@ -289,8 +294,6 @@ class Opening:
             session.complete = self._holder.complete
         curve = engine.curve() if speculates else CostCurve()
         opened = {"prompt_tokens": len(request.prompt_ids), "seed": request.sampling.seed}
-        # mlx-lm's own processors and a constraint look at the tokens alone.
-        forwarder.shows_asserted = bool(theirs or options.logits_processors)
         self._notify(Event("request", opened))
         if isinstance(forwarder, WatchedForwarder):
             Trace(session, forwarder, engine.tokenizer, self._notify, self._report)
@@ -362,14 +365,14 @@ class Opening:
         forwarder.tap_layers = drafting.tap_layers
         return drafting
 
-    def _draft_rows(self, drafter: Drafter, forwarder: Forwarder) -> DraftRows:
-        """One row: after the tokens that the caches hold, or an empty one where that cannot be."""
-        provider, target, state = drafter.provider, self.engine.target, self._draft_state
     def _most_drafts(self, drafter: Drafter) -> int:
         """Most ids that it may draft in one round of this request."""
         asked = (self.options.num_draft_tokens, self.engine.num_draft_tokens)
         return next((n for n in asked if n is not None), drafter.provider.default_depth)
 
+    def _draft_rows(self, drafter: Drafter, forwarder: Forwarder) -> DraftRows:
+        """One row: after the tokens that the caches hold, or an empty one where that cannot be."""
+        provider, target, state = drafter.provider, self.engine.target, self._draft_state
         if state is not None and state.processed_tokens == forwarder.held:
             try:
                 return provider.open(target, forwarder.chooser, [state])
