@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,34 +11,32 @@ import httpx
 import mlx.core as mx
 import openai
 import pytest
-import uvicorn
-from attrs import define
+from attrs import frozen
 
 import mlxfill
-from mlxfill_serve import EngineThread, ServeSettings, make_app
-from mlxfill_serve.server import listen
+from mlxfill_serve import ServeSettings, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from mlxfill_serve import EngineThread
+
 mx.set_default_device(mx.cpu)
 
 SOURCES = ["fill-strict", "fill-echo", "spec-ngram", "constrain"]
-HELLO = [{"role": "user", "content": "Where is send_key used?"}]
 FREE = {"gate": {"enabled": False}}
-"""Speculation whether it pays here or not, and no measuring."""
 
 
-@define
+@frozen
 class Served:
-    """A running server."""
+    """A running server, and clients of it."""
 
     url: str
     worker: EngineThread
 
-    def http(self, **more: Any) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=60, trust_env=False, **more)
+    def http(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=60, trust_env=False)
 
     def sdk(self, key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(
@@ -57,31 +54,29 @@ class Served:
         return self.worker.outstanding == 0
 
 
-def load(**options: Any) -> mlxfill.Engine:
-    """The tiny model with the sources."""
+def load_tiny(**options: Any) -> mlxfill.Engine:
+    """The tiny model with all kinds of sources, which speculate whether it pays here or not."""
     settled: dict[str, Any] = {"plugins": SOURCES, "config": FREE}
     return mlxfill.load("tiny", **{**settled, **options})
 
 
 @contextmanager
-def serving(loading: Callable[[], mlxfill.Engine] = load, **settings: Any) -> Iterator[Served]:
-    """A server in this process, on a free port."""
-    settled = ServeSettings(port=0, **settings)
-    worker = EngineThread(loading, settings=settled)
-    worker.start()
-    app = make_app(worker, name="tiny", settings=settled)
-    sock = listen(settled)
-    config = uvicorn.Config(app, log_level="error", lifespan="off", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
-    thread.start()
-    try:
-        yield Served(f"http://127.0.0.1:{sock.getsockname()[1]}", worker)
-    finally:
-        server.should_exit = True
-        thread.join()
-        worker.stop()
-        sock.close()
+def serve_tiny(
+    loading: Callable[[], mlxfill.Engine] = load_tiny, **settings: Any
+) -> Iterator[Served]:
+    """A server in this process; ``settings`` are its operator's."""
+    with serving(loading, settings=ServeSettings(drain=1, **settings)) as running:
+        yield Served(running.url, running.worker)
+
+
+@pytest.fixture(scope="session", name="load_tiny")
+def _load_tiny() -> Callable[..., mlxfill.Engine]:
+    return load_tiny
+
+
+@pytest.fixture(scope="session", name="serve_tiny")
+def _serve_tiny() -> Callable[..., Any]:
+    return serve_tiny
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +96,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def served() -> Iterator[Served]:
     """The server that most tests share."""
-    with serving(rows=4, queue=16, max_body=200_000) as running:
+    with serve_tiny(rows=4, queue=16, max_body=200_000) as running:
         yield running
 
 

@@ -78,7 +78,7 @@ WRONG: list[tuple[dict[str, Any], str, str | None]] = [
     ),
     ({"response_format": {"type": "yaml"}}, "response_format", "response_format"),
     ({"response_format": {"type": "json_schema"}}, "schema", None),
-    ({"response_format": {"type": "json_object"}, "tools": [SEARCH]}, "leave out", None),
+    ({"response_format": {"regex": "a+"}, "tools": [SEARCH]}, "beside tools", "response_format"),
     ({"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}, "'chat_template'", None),
     ({"chat_template_kwargs": {"tokenize": True}}, "'tokenize'", None),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url", None),

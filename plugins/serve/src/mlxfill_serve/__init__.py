@@ -2,14 +2,13 @@
 
 ::
 
-    import uvicorn
+    import httpx
 
     import mlxfill
     import mlxfill_serve
 
-    worker = mlxfill_serve.EngineThread(lambda: mlxfill.load("tiny"))
-    worker.start()
-    uvicorn.run(mlxfill_serve.make_app(worker, name="tiny"), port=8080)
+    with mlxfill_serve.serving(lambda: mlxfill.load("tiny")) as server:
+        print(httpx.get(f"{server.url}/v1/models").json())
 """
 
 from __future__ import annotations
@@ -19,12 +18,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mlxfill_serve.app import make_app
+    from mlxfill_serve.local import Serving, serving
     from mlxfill_serve.settings import ServeSettings
     from mlxfill_serve.worker import EngineThread
 
-__all__ = ["EngineThread", "ServeSettings", "make_app"]
+__all__ = ["EngineThread", "ServeSettings", "Serving", "make_app", "serving"]
 
-_HOMES = {"EngineThread": "worker", "ServeSettings": "settings", "make_app": "app"}
+_HOMES = {
+    "EngineThread": "worker",
+    "ServeSettings": "settings",
+    "Serving": "local",
+    "make_app": "app",
+    "serving": "local",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from mlxfill_serve.bodies import ChatBody, Chosen, CompletionBody, TextPart
 from mlxfill_serve.errors import ApiError
+from mlxfill_serve.messages import for_template
+from mlxfill_serve.tooling import schema_of, tools_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mlxfill import Engine
     from mlxfill.engine.run import Run
-    from mlxfill_serve.bodies import Asked, Message
+    from mlxfill_serve.bodies import Asked, ChatBody, CompletionBody
     from mlxfill_serve.settings import ServeSettings
 
 SEEDS = 1 << 63
@@ -60,11 +59,19 @@ NO_TEMPLATE_OPTIONS = frozenset(
 
 @frozen
 class Question:
-    """A request for one reply: prompt, tools and options of ``Engine.stream``."""
+    """A request for one reply: prompt, tools and options of ``Engine.stream``.
+
+    ``most``: tokens that the operator allows a reply, 0 for no such bound.
+    """
 
     prompt: Any
     tools: list[dict[str, Any]] | None
     options: Mapping[str, Any]
+    most: int = 0
+
+    def under(self, adapters: str | None) -> Question:
+        """The same question to the model with an adapter."""
+        return evolve(self, options={**self.options, "adapters": adapters})
 
     def open(self, engine: Engine, index: int = 0) -> Run:
         """The run that answers; further choices differ by their seeds."""
@@ -75,15 +82,21 @@ class Question:
             spared = [*engine.tokenizer.encode("\n"), *engine.tokenizer.eos_token_ids]
             options["xtc_special_tokens"] = spared
         run = engine.stream(self.prompt, tools=self.tools, **options)
-        room = None if engine.context is None else engine.context - len(run.request.prompt_ids)
-        if room is None or 0 <= run.options.max_tokens <= room:
-            return run
         # Beyond its context a model writes nonsense, without end if no end was asked for.
+        room = None if engine.context is None else engine.context - len(run.request.prompt_ids)
+        bounds = [bound for bound in (room, self.most or None) if bound is not None]
+        if not bounds or 0 <= run.options.max_tokens <= min(bounds):
+            return run
         run.close()
-        return engine.stream(self.prompt, tools=self.tools, **{**options, "max_tokens": room})
+        bounded = {**options, "max_tokens": min(bounds)}
+        return engine.stream(self.prompt, tools=self.tools, **bounded)
 
 
-def chat_question(body: ChatBody, settings: ServeSettings) -> Question:
+def chat_question(
+    body: ChatBody,
+    settings: ServeSettings,
+    tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper, untyped
+) -> Question:
     """What a chat request asks.  Raises ``ApiError`` for what cannot be had."""
     if body.role_mapping is not None:
         raise _refused("role_mapping", "a prompt is made by the model's chat template")
@@ -93,12 +106,13 @@ def chat_question(body: ChatBody, settings: ServeSettings) -> Question:
     options["logprobs"] = bool(body.logprobs)
     if body.logprobs and (body.top_logprobs or 0) > 0:
         options["top_logprobs"] = body.top_logprobs
-    if body.response_format is not None:
-        options["schema"] = _schema(body)
+    tools = tools_of(body)
+    options["schema"] = schema_of(body, tools, tokenizer)
     template = _template_options(body)
     if template:
         options["template_options"] = template
-    return Question([for_template(m) for m in body.messages], _tools(body), options)
+    messages = [for_template(message) for message in body.messages]
+    return Question(messages, tools, options, settings.max_tokens)
 
 
 def completion_questions(body: CompletionBody, settings: ServeSettings) -> list[Question]:
@@ -113,7 +127,7 @@ def completion_questions(body: CompletionBody, settings: ServeSettings) -> list[
         options["logprobs"] = True
         tops = max(int(body.logprobs), body.top_logprobs or 0)
         options["top_logprobs"] = tops
-    return [Question(prompt, None, options) for prompt in _prompts(body.prompt)]
+    return [Question(p, None, options, settings.max_tokens) for p in _prompts(body.prompt)]
 
 
 def _prompts(prompt: str | list[Any]) -> list[Any]:
@@ -156,73 +170,6 @@ def _drafting(body: Asked) -> dict[str, int]:
 def _extras(body: Asked) -> dict[str, Any]:
     session = body.mlxfill.session if body.mlxfill is not None else None
     return {} if session is None else {"session": session}
-
-
-def for_template(message: Message) -> dict[str, Any]:
-    """A message as templates know it: text in one piece, arguments as an object."""
-    made: dict[str, Any] = {"role": message.role, "content": _text(message)}
-    if message.role == "developer":
-        made["role"] = "system"
-    for name in ("name", "tool_call_id", "reasoning_content"):
-        if getattr(message, name) is not None:
-            made[name] = getattr(message, name)
-    if message.tool_calls:
-        made["tool_calls"] = [
-            _call(call.model_dump(exclude_none=True)) for call in message.tool_calls
-        ]
-    return made
-
-
-def _text(message: Message) -> str:
-    content = message.content
-    if isinstance(content, list):
-        return "".join(part.text for part in content if isinstance(part, TextPart))
-    return content or ""
-
-
-def _call(call: dict[str, Any]) -> dict[str, Any]:
-    """Templates write arguments as JSON: they want the object."""
-    arguments = call["function"].get("arguments") or "{}"
-    if isinstance(arguments, str):
-        # What a model wrote in an earlier turn need not be JSON.
-        with suppress(ValueError, RecursionError):
-            arguments = json.loads(arguments)
-    return {**call, "type": "function", "function": {**call["function"], "arguments": arguments}}
-
-
-def _tools(body: ChatBody) -> list[dict[str, Any]] | None:
-    choice = body.tool_choice
-    if not body.tools:
-        if choice not in (None, "none", "auto"):
-            raise ApiError(400, "tool_choice needs tools", param="tool_choice")
-        return None
-    if choice == "required" or isinstance(choice, Chosen):
-        raise _refused("tool_choice", 'give "auto" or "none"')
-    names = [tool.function.name for tool in body.tools]
-    double = next((name for name in names if names.count(name) > 1), None)
-    if double is not None:
-        raise ApiError(400, f"two tools are named {double!r}", param="tools")
-    if choice == "none":
-        return None
-    return [tool.model_dump(exclude_unset=True) for tool in body.tools]
-
-
-def _schema(body: ChatBody) -> dict[str, Any] | None:
-    """What the reply must be, in a form that the engine takes."""
-    given = body.response_format or {}
-    kind = given.get("type")
-    if kind == "text":
-        return None
-    if kind not in {"json_object", "json_schema"} and set(given) not in ({"regex"}, {"lark"}):
-        said = (
-            'response_format must be {"type": "text"}, {"type": "json_object"}, '
-            '{"type": "json_schema", "json_schema": ...}, {"regex": ...} or {"lark": ...}'
-        )
-        raise ApiError(400, said, param="response_format", code="invalid_value")
-    if body.tools and body.tool_choice != "none":
-        said = "response_format holds the whole reply, which leaves no room for a call: leave out"
-        raise ApiError(400, f'{said} tools or give tool_choice "none"', param="response_format")
-    return given
 
 
 def _template_options(body: ChatBody) -> dict[str, Any]:

@@ -104,6 +104,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
         "draft_kind": draft_kind,
         "num_draft_tokens": num_draft_tokens,
         "plugins": _plugins(plugins, off=no_plugins),
+        "adapters": settings.adapters,
         "config": config,
     }
     _run(folder, loading, settings, name or folder)

@@ -46,8 +46,8 @@ class Endpoints:
     async def chat(self, request: Request) -> Response:
         """``POST /v1/chat/completions``."""
         body = await read_body(request, ChatBody, self.settings.max_body)
-        name, _ = self.models.chosen(body.model, body.adapters)
-        question = chat_question(body, self.settings)
+        name, adapters = self.models.chosen(body.model, body.adapters)
+        question = chat_question(body, self.settings, self.tokenizer).under(adapters)
         generation = self._begin([question], body)
         opened = await generation.opened()
         choices = [
@@ -75,8 +75,8 @@ class Endpoints:
     async def complete(self, request: Request) -> Response:
         """``POST /v1/completions``."""
         body = await read_body(request, CompletionBody, self.settings.max_body)
-        name, _ = self.models.chosen(body.model, body.adapters)
-        questions = completion_questions(body, self.settings)
+        name, adapters = self.models.chosen(body.model, body.adapters)
+        questions = [q.under(adapters) for q in completion_questions(body, self.settings)]
         generation = self._begin(questions, body)
         opened = await generation.opened()
         choices = [

@@ -60,7 +60,6 @@ class Job:
     mailbox: Mailbox[tuple[int, Event]]
     index: int = 0
     timeout: float = 600.0
-    adapter: str | None = None
     gone: bool = False
     born: float = field(factory=time.monotonic)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mlxfill import InputError
 
 if TYPE_CHECKING:
+    import uvicorn
     from starlette.applications import Starlette
 
     from mlxfill_serve.settings import ServeSettings
@@ -30,8 +31,8 @@ def listen(settings: ServeSettings) -> socket.socket:
         raise InputError(f"cannot listen on {host} port {port}: {error.strerror}") from None
 
 
-def run(app: Starlette, settings: ServeSettings, sock: socket.socket) -> None:
-    """Serve until SIGTERM or Ctrl-C, then let running requests end."""
+def make_server(app: Starlette, settings: ServeSettings) -> uvicorn.Server:
+    """A server that lets running requests end when it is told to stop."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -43,7 +44,12 @@ def run(app: Starlette, settings: ServeSettings, sock: socket.socket) -> None:
         server_header=False,
         ws="none",
     )
+    return uvicorn.Server(config)
+
+
+def run(app: Starlette, settings: ServeSettings, sock: socket.socket) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     print(f"mlxfill serves on http://{shown}:{port}", file=sys.stderr, flush=True)  # noqa: T201
-    uvicorn.Server(config).run(sockets=[sock])
+    make_server(app, settings).run(sockets=[sock])

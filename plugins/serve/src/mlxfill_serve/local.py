@@ -1,0 +1,53 @@
+"""A server inside this process: for notebooks, tests and measurements."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from attrs import evolve, frozen
+
+from mlxfill_serve.app import make_app
+from mlxfill_serve.server import listen, make_server
+from mlxfill_serve.settings import ServeSettings
+from mlxfill_serve.worker import EngineThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mlxfill import Engine
+
+
+@frozen
+class Serving:
+    """A running server: ``url`` without a path, and the thread that owns its engine."""
+
+    url: str
+    worker: EngineThread
+
+
+@contextmanager
+def serving(
+    load: Callable[[], Engine], *, name: str = "tiny", settings: ServeSettings | None = None
+) -> Iterator[Serving]:
+    """Serve on a free port of this machine while the block runs.
+
+    :param load: makes the engine; called in the thread that will own it.
+    :param name: what clients call the model.
+    """
+    settled = evolve(settings or ServeSettings(), port=0)
+    worker = EngineThread(load, settings=settled)
+    worker.start()
+    sock = listen(settled)
+    server = make_server(make_app(worker, name=name, settings=settled), settled)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, name="mlxfill-http")
+    thread.start()
+    host, port = sock.getsockname()[:2]
+    try:
+        yield Serving(f"http://{host}:{port}", worker)
+    finally:
+        server.should_exit = True
+        thread.join()
+        worker.stop()
+        sock.close()

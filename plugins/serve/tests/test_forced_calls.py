@@ -1,0 +1,108 @@
+"""``tool_choice`` and ``response_format`` beside tools."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mlxfill_model_tiny import held_out_asks
+
+if TYPE_CHECKING:
+    import openai
+
+HELLO: Any = [{"role": "user", "content": "Hi there."}]
+
+
+def tool(name: str, **properties: Any) -> Any:
+    parameters = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+TOOLS = [
+    tool("read_file", path={"type": "string", "maxLength": 12}),
+    tool("add", a={"type": "integer", "maximum": 9}, b={"type": "integer", "maximum": 9}),
+]
+
+
+def calls(message: Any) -> list[tuple[str, dict[str, Any]]]:
+    made = message.tool_calls or []
+    return [(call.function.name, json.loads(call.function.arguments)) for call in made]
+
+
+@pytest.mark.parametrize("name", ["read_file", "add"])
+def test_a_named_function_is_called_once_with_legal_arguments(
+    client: openai.OpenAI, name: str
+) -> None:
+    choice: Any = {"type": "function", "function": {"name": name}}
+    answer = client.chat.completions.create(
+        model="tiny", messages=HELLO, tools=TOOLS, tool_choice=choice, max_tokens=200
+    )
+    ((called, arguments),) = calls(answer.choices[0].message)
+    assert called == name
+    assert set(arguments) == ({"path"} if name == "read_file" else {"a", "b"})
+    assert answer.choices[0].finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_some_function_is_called_where_one_is_required(
+    client: openai.OpenAI, *, parallel: bool
+) -> None:
+    answer = client.chat.completions.create(
+        model="tiny",
+        messages=HELLO,
+        tools=TOOLS,
+        tool_choice="required",
+        parallel_tool_calls=parallel,
+        max_tokens=200,
+        temperature=1.5,
+        seed=4,
+    )
+    made = calls(answer.choices[0].message)
+    assert made
+    assert {name for name, _ in made} <= {"read_file", "add"}
+    assert parallel or len(made) == 1
+
+
+def test_what_would_be_called_anyway_is_called_alike(client: openai.OpenAI) -> None:
+    ask = held_out_asks(1)[0]
+    settings: Any = {"model": "tiny", "messages": ask.messages, "tools": ask.tools}
+    free = client.chat.completions.create(**settings)
+    forced = client.chat.completions.create(**settings, tool_choice="required")
+    assert calls(forced.choices[0].message) == calls(free.choices[0].message)
+
+
+def test_with_a_format_beside_tools_a_reply_is_a_call_or_of_that_format(
+    client: openai.OpenAI,
+) -> None:
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    schema["additionalProperties"] = False
+    shape: Any = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
+    for seed in range(3):
+        answer = client.chat.completions.create(
+            model="tiny",
+            messages=HELLO,
+            tools=TOOLS,
+            response_format=shape,
+            max_tokens=200,
+            temperature=1.0,
+            seed=seed,
+        )
+        message = answer.choices[0].message
+        assert calls(message) or set(json.loads(message.content or "")) == {"ok"}
+
+
+def test_a_function_that_is_not_there_cannot_be_chosen(client: openai.OpenAI) -> None:
+    import openai
+
+    choice: Any = {"type": "function", "function": {"name": "write_file"}}
+    with pytest.raises(openai.BadRequestError, match="'write_file', which is not among the tools"):
+        client.chat.completions.create(
+            model="tiny", messages=HELLO, tools=TOOLS, tool_choice=choice
+        )

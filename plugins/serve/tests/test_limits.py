@@ -1,0 +1,245 @@
+"""What the operator bounds, and what happens when a client or the engine goes away."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mlxfill.testing import Guest
+
+if TYPE_CHECKING:
+    import httpx
+
+    import mlxfill
+
+CHAT = "/v1/chat/completions"
+HELLO = [{"role": "user", "content": "Where is send_key used?"}]
+LONG = {"messages": HELLO, "max_tokens": 20_000, "logit_bias": {}, "temperature": 2.0, "seed": 1}
+
+
+def endless(served: Any) -> dict[str, Any]:
+    """A request that runs until its row is taken away: no token may end it."""
+    assert served.worker.engine is not None
+    ends = served.worker.engine.tokenizer.eos_token_ids
+    return {**LONG, "logit_bias": {str(token): -1000.0 for token in ends}}
+
+
+def error_of(response: httpx.Response) -> dict[str, Any]:
+    error: dict[str, Any] = response.json()["error"]
+    return error
+
+
+# --- clients that hang up -----------------------------------------------------------------
+
+
+def test_a_client_that_hangs_up_frees_its_row(served: Any) -> None:
+    body = {**endless(served), "stream": True}
+    with served.http() as http, http.stream("POST", CHAT, json=body) as response:
+        lines = response.iter_lines()
+        assert next(lines).startswith("data: ")
+        assert served.worker.outstanding == 1
+    assert served.idle(within=5)
+    with served.http() as http:  # and the server goes on
+        assert http.post(CHAT, json={"messages": HELLO, "max_tokens": 2}).status_code == 200
+
+
+def test_a_client_that_waits_for_the_whole_and_hangs_up_frees_its_row_too(served: Any) -> None:
+    body = json.dumps(endless(served)).encode()
+    host, port = served.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as sock:
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
+        sock.sendall(head.encode() + body)
+        until = time.monotonic() + 5
+        while served.worker.outstanding == 0 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert served.worker.outstanding == 1
+    assert served.idle(within=5)
+
+
+# --- bounds -------------------------------------------------------------------------------
+
+
+def test_more_than_the_queue_holds_is_told_to_come_again(serve_tiny: Any) -> None:
+    with serve_tiny(rows=1, queue=1) as served, ThreadPoolExecutor(2) as pool:
+        long = {**endless(served), "max_tokens": 400}
+        with served.http() as http:
+            running = [pool.submit(http.post, CHAT, json=long) for _ in range(2)]
+            until = time.monotonic() + 10
+            while served.worker.outstanding < 2 and time.monotonic() < until:
+                time.sleep(0.01)
+            refused = http.post(CHAT, json=long)
+            assert refused.status_code == 429
+            assert int(refused.headers["retry-after"]) >= 1
+            assert error_of(refused)["code"] == "queue_full"
+            assert [each.result().status_code for each in running] == [200, 200]
+            assert http.post(CHAT, json={**long, "max_tokens": 2}).status_code == 200
+
+
+def test_a_request_that_takes_too_long_is_ended_and_its_row_freed(serve_tiny: Any) -> None:
+    with serve_tiny(timeout=0.3) as served, served.http() as http:
+        whole = http.post(CHAT, json=endless(served))
+        assert whole.status_code == 504
+        assert error_of(whole)["code"] == "timeout"
+        assert served.idle()
+        streamed = http.post(CHAT, json={**endless(served), "stream": True}).text
+        last = streamed.strip().split("\n\n")[-1]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "timeout"
+        assert served.idle()
+
+
+def test_the_operator_bounds_the_tokens_of_a_request(serve_tiny: Any) -> None:
+    with serve_tiny(max_tokens=5) as served, served.http() as http:
+        for name in ("max_tokens", "max_completion_tokens"):
+            for wanted in (6, -1):
+                refused = http.post(CHAT, json={"messages": HELLO, name: wanted})
+                assert refused.status_code == 400
+                assert "must be 0 to 5" in error_of(refused)["message"]
+        for body in ({}, {"max_tokens": 5}):
+            answer = http.post(CHAT, json={"messages": HELLO, **body})
+            assert answer.json()["usage"]["completion_tokens"] == 5
+
+
+def test_a_reply_ends_where_the_context_does(load_tiny: Any, serve_tiny: Any) -> None:
+    def loading() -> mlxfill.Engine:
+        engine: mlxfill.Engine = load_tiny()
+        engine.context = 40
+        return engine
+
+    with serve_tiny(loading) as served, served.http() as http:
+        for wanted in (-1, 1000):
+            body = {**endless(served), "max_tokens": wanted}
+            answer = http.post(CHAT, json=body).json()
+            assert answer["usage"]["total_tokens"] == 40
+            assert answer["choices"][0]["finish_reason"] == "length"
+
+
+# --- who may ask --------------------------------------------------------------------------
+
+
+def test_a_key_is_needed_where_one_is_set(serve_tiny: Any) -> None:
+    with serve_tiny(api_key="open sesame") as served, served.http() as http:
+        for headers in ({}, {"Authorization": "Bearer open"}, {"Authorization": "open sesame"}):
+            for path in ("/v1/models", "/metrics"):
+                refused = http.get(path, headers=headers)
+                assert refused.status_code == 401
+                assert refused.headers["www-authenticate"] == "Bearer"
+            refused = http.post(CHAT, json={"messages": HELLO}, headers=headers)
+            assert error_of(refused)["type"] == "authentication_error"
+        assert http.get("/health").status_code == 200
+        assert http.get("/").status_code == 200
+        with served.sdk("open sesame") as client:
+            assert [model.id for model in client.models.list()] == ["tiny"]
+
+
+def test_pages_of_other_sites_may_not_ask(served: Any) -> None:
+    with served.http() as http:
+        for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
+            refused = http.post(CHAT, json={"messages": HELLO}, headers={"Origin": origin})
+            assert refused.status_code == 403
+            assert error_of(refused)["code"] == "origin_not_allowed"
+        own = {"Origin": served.url}
+        assert http.get("/v1/models", headers=own).status_code == 200
+
+
+def test_another_name_for_this_machine_is_refused(served: Any) -> None:
+    with served.http() as http:
+        refused = http.get("/v1/models", headers={"Host": "rebound.example"})
+        assert refused.status_code == 403
+        assert error_of(refused)["code"] == "host_not_allowed"
+        assert http.get("/v1/models", headers={"Host": "localhost"}).status_code == 200
+
+
+def test_an_allowed_origin_may_ask_and_read(serve_tiny: Any) -> None:
+    with serve_tiny(origins=("https://chat.example",)) as served, served.http() as http:
+        headers = {"Origin": "https://chat.example"}
+        answer = http.get("/v1/models", headers=headers)
+        assert answer.headers["access-control-allow-origin"] == "https://chat.example"
+        preflight = http.options(CHAT, headers={**headers, "Access-Control-Request-Method": "POST"})
+        assert preflight.status_code == 200
+        other = http.get("/v1/models", headers={"Origin": "https://other.example"})
+        assert other.status_code == 403
+
+
+def test_the_page_takes_nothing_from_elsewhere(served: Any) -> None:
+    with served.http() as http:
+        page = http.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+
+
+# --- the engine dies ----------------------------------------------------------------------
+
+
+class Death(BaseException):
+    """What nobody catches."""
+
+
+def dying(after: int) -> Any:
+    """A logits processor that kills its thread at a certain token."""
+    seen = []
+
+    def process(_: Any, logits: Any) -> Any:
+        seen.append(1)
+        if len(seen) > after:
+            raise Death
+        return logits
+
+    return process
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_when_the_engine_dies_everyone_is_told_within_two_seconds(
+    load_tiny: Any, serve_tiny: Any
+) -> None:
+    def doomed_engine() -> mlxfill.Engine:
+        engine: mlxfill.Engine = load_tiny()
+        engine.plugins._switch_on("guest", Guest(processors=[dying(after=20)]), None)
+        return engine
+
+    with serve_tiny(doomed_engine) as served, served.http() as http, ThreadPoolExecutor(3) as pool:
+        assert http.get("/health").status_code == 200
+        long = endless(served)
+        begun = time.monotonic()
+        waiting = [pool.submit(http.post, CHAT, json=long) for _ in range(2)]
+        stream = pool.submit(http.post, CHAT, json={**long, "stream": True})
+        assert [each.result().status_code for each in waiting] == [503, 503]
+        assert '"engine_dead"' in stream.result().text
+        while http.get("/health").status_code == 200 and time.monotonic() < begun + 20:
+            time.sleep(0.01)
+        died = time.monotonic()
+        health = http.get("/health")
+        assert (health.status_code, health.json()["status"]) == (503, "unavailable")
+        refused = http.post(CHAT, json=long)
+        assert refused.status_code == 503
+        assert error_of(refused)["code"] == "engine_dead"
+        assert time.monotonic() < died + 2
+        assert "mlxfill_engine_alive 0.0" in http.get("/metrics").text
+
+
+def test_one_request_that_fails_leaves_the_others_alone(load_tiny: Any, serve_tiny: Any) -> None:
+    failures = iter([True])
+
+    def once(_: Any, logits: Any) -> Any:
+        if next(failures, False):
+            raise ValueError("a processor failed")
+        return logits
+
+    def loading() -> mlxfill.Engine:
+        engine: mlxfill.Engine = load_tiny()
+        engine.plugins._switch_on("guest", Guest(processors=[once]), None)
+        return engine
+
+    with serve_tiny(loading) as served, served.http() as http:
+        failed = http.post(CHAT, json={"messages": HELLO, "max_tokens": 4})
+        assert failed.status_code == 500
+        assert "a processor failed" in error_of(failed)["message"]
+        assert http.post(CHAT, json={"messages": HELLO, "max_tokens": 4}).status_code == 200
+        assert http.get("/health").status_code == 200
