@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 mx.set_default_device(mx.cpu)
 
 SOURCES = ["fill-strict", "fill-echo", "spec-ngram", "constrain"]
-FREE = {"gate": {"enabled": False}}
+FREE = {"gate": {"enabled": False}, "cache": {"every_request": True}}
 
 
 @frozen

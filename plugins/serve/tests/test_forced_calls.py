@@ -81,7 +81,8 @@ def test_what_would_be_called_anyway_is_called_alike(client: openai.OpenAI) -> N
 def test_with_a_format_beside_tools_a_reply_is_a_call_or_of_that_format(
     client: openai.OpenAI,
 ) -> None:
-    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    properties = {"ok": {"type": "boolean"}}
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": ["ok"]}
     schema["additionalProperties"] = False
     shape: Any = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
     for seed in range(3):

@@ -105,7 +105,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
         "num_draft_tokens": num_draft_tokens,
         "plugins": _plugins(plugins, off=no_plugins),
         "adapters": settings.adapters,
-        "config": config,
+        "config": _remembering(config),
     }
     _run(folder, loading, settings, name or folder)
 
@@ -126,6 +126,15 @@ def _run(folder: str, loading: Mapping[str, Any], settings: ServeSettings, name:
     finally:
         worker.stop()
         sock.close()
+
+
+def _remembering(config: Config) -> Config:
+    """Let all requests use the prompt cache, unless the config has decided."""
+    import attrs
+
+    if "cache.every_request" in config.sources:
+        return config
+    return attrs.evolve(config, cache=attrs.evolve(config.cache, every_request=True))
 
 
 def _settings(config: Config, given: Mapping[str, Any]) -> ServeSettings:

@@ -1,0 +1,121 @@
+"""``mlxfill serve`` as it is typed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from mlxfill.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pytest
+
+CHAT = "/v1/chat/completions"
+HELLO = [{"role": "user", "content": "Where is send_key used?"}]
+
+
+@contextmanager
+def started(*arguments: str, **environment: str) -> Iterator[tuple[Any, httpx.Client]]:
+    """The command on a free port, once it says where it serves."""
+    program = [sys.executable, "-m", "mlxfill", "serve", "--port", "0", *arguments]
+    quick = {"MLXFILL_GATE__ENABLED": "false"}
+    process = subprocess.Popen(
+        program, stderr=subprocess.PIPE, text=True, env={**os.environ, **quick, **environment}
+    )
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline()
+        found = re.search(r"http://\S+", line)
+        assert found, line + process.stderr.read()
+        with httpx.Client(base_url=found[0], timeout=30, trust_env=False) as http:
+            yield process, http
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_it_answers_and_ends_when_told_letting_requests_end() -> None:
+    with started("--model", "tiny", "--rows", "2") as (process, http):
+        answer = http.post(CHAT, json={"messages": HELLO, "max_tokens": 3}).json()
+        assert answer["model"] == "tiny"
+        assert answer["usage"]["completion_tokens"] == 3
+        body = {"prompt": "def", "max_tokens": 150, "stream": True, "temperature": 3, "seed": 1}
+        with http.stream("POST", "/v1/completions", json=body) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGTERM)
+            assert list(lines)[-2:] == ["data: [DONE]", ""]
+        assert process.wait(10) in {0, -signal.SIGTERM}
+
+
+def test_a_key_may_come_from_the_environment() -> None:
+    with started(MLXFILL_API_KEY="secret", MLXFILL_CACHE__EVERY_REQUEST="false") as (_, http):
+        assert http.get("/v1/models").status_code == 401
+        with_key = {"Authorization": "Bearer secret"}
+        assert http.get("/v1/models", headers=with_key).status_code == 200
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["serve", *arguments]) in {1, 2}
+    out, err = capsys.readouterr()
+    (line,) = err.splitlines()
+    assert not out
+    return str(line)
+
+
+def test_wrong_use_gets_one_line(
+    capsys: pytest.CaptureFixture[str], workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for arguments, told in (
+        (("--port", "70000"), "port must be 0 to 65535, not 70000"),
+        (("--rows", "0"), "rows must be at least 1, not 0"),
+        (("--host", "300.1.1.1", "--port", "0"), "cannot listen on 300.1.1.1"),
+        (("--adapter", "sql"), "--adapter must be NAME=FOLDER, not 'sql'"),
+        (("--adapter", "a=x", "--adapter", "a=y"), "--adapter names 'a' twice"),
+        (("--port", "0", "--adapter", f"a={workplace}"), "no adapter_config.json there"),
+        (("--port", "0", "--model", "nothing-here"), "nothing-here"),
+        (("--port", "0", "--plugins", "a", "--no-plugins"), "not both"),
+        (("--port", "0", "--plugins", "zz-none"), "plugin 'zz-none' is not installed"),
+    ):
+        assert told in complaint(capsys, *arguments)
+    (workplace / "mlxfill.toml").write_text("[plugins.serve]\nrow = 3\n")
+    assert "plugins.serve.row" in complaint(capsys)
+    monkeypatch.setenv("MLXFILL_PLUGINS__SERVE__PORT", "high")
+    (workplace / "mlxfill.toml").unlink()
+    assert "port" in complaint(capsys)
+
+
+def test_a_taken_port_is_told_before_the_model_is_loaded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = complaint(capsys, "--port", port, "--model", "nothing-here")
+    assert f"cannot listen on 127.0.0.1 port {port}" in said
+
+
+def test_help_imports_no_server() -> None:
+    script = """
+import sys
+from mlxfill.cli import main
+
+main(["--help"])
+print({"mlx", "starlette", "uvicorn", "pydantic", "mlxfill_serve"} & set(sys.modules))
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    lines = run.stdout.splitlines()
+    assert any(line.split()[:1] == ["serve"] for line in lines)
+    assert lines[-1] == "set()"
