@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mlxfill.cli import audit, chat, config, generate, plugins
+from mlxfill.cli import audit, chat, config, generate, plugins, resume
 from mlxfill.cli.demo.command import demo
 from mlxfill.cli.doctor.command import doctor
 
@@ -21,6 +21,7 @@ def build() -> typer.Typer:
     )
     app.callback()(_options)
     app.command()(generate.generate)
+    app.command()(resume.resume)
     app.command()(chat.chat)
     app.command()(audit.audit)
     app.command()(demo)

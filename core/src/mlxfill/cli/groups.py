@@ -54,6 +54,7 @@ def _parameters(
         return
     for field, hint in get_type_hints(groups[name], include_extras=True).items():
         default = getattr(attrs.fields(groups[name]), field).default
+        default = inspect.Parameter.empty if default is attrs.NOTHING else default
         yield inspect.Parameter(
             field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
         )

@@ -10,7 +10,7 @@ import attrs
 from mlxfill.config import load_config
 from mlxfill.contracts import Fault
 from mlxfill.engine.calibrate import curve_for, store
-from mlxfill.engine.checkpoint.identity import fingerprint
+from mlxfill.engine.checkpoint.identity import fingerprint, lasting
 from mlxfill.engine.gate import CostCurve, Purse
 from mlxfill.engine.legal import is_whole
 from mlxfill.engine.mount import bundled, mount
@@ -86,9 +86,10 @@ def load(  # noqa: PLR0913
         group=group,
     )
     engine.made_by = {
-        "model": str(model),
-        "adapter_path": None if adapter_path is None else str(adapter_path),
-        "draft": None if draft is None else str(draft),
+        "model": lasting(model),
+        "adapter_path": lasting(adapter_path),
+        "adapters": {name: lasting(folder) for name, folder in (adapters or {}).items()},
+        "draft": lasting(draft),
         "draft_kind": draft_kind,
         "num_draft_tokens": num_draft_tokens,
     }
@@ -165,7 +166,7 @@ class Engine:
         self._no_rows: str | None = None
         self._fingerprint: str | None = None
         # The arguments of ``load``, for whoever resumes a checkpoint elsewhere.
-        self.made_by: dict[str, Any] = {"model": str(path)}
+        self.made_by: dict[str, Any] = {"model": lasting(path)}
         # What earlier requests showed about each kind of source.
         self.records: dict[tuple[str, type], Survival] = {}
         self.purse = Purse()

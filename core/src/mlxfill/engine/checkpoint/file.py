@@ -80,6 +80,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, mx.array]]:
         mx.eval(arrays)
     except OSError as error:
         raise CheckpointError(f"no checkpoint {path}: {error.strerror or error}") from error
+    except CheckpointError:
+        raise
     except (KeyError, ValueError, RuntimeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: it holds no generation") from error
     return content, arrays

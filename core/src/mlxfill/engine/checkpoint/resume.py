@@ -47,9 +47,10 @@ def resume(
             f"{wrong} is as the checkpoint says; resume takes {', '.join(GIVEN_AGAIN)}"
         )
     stored = source if isinstance(source, Checkpoint) else Checkpoint.load(source)
-    name = "the checkpoint" if isinstance(source, Checkpoint) else str(Path(source))
     if not isinstance(source, Checkpoint):
         given = {"checkpoint": source, **given}
+    file = given.get("checkpoint")
+    name = "the checkpoint" if file is None else str(Path(file))
     try:
         return Resumption(engine, stored, given).run()
     except CheckpointError as error:

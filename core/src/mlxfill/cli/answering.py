@@ -1,0 +1,84 @@
+"""Showing one reply: what ``generate`` and ``resume`` have in common."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from attrs import define
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+    from mlxfill.engine import Engine, Result
+    from mlxfill.engine.run import Run
+
+INTERRUPTED = 130
+
+
+@define
+class Output:
+    """What is shown, and how."""
+
+    origins: Annotated[
+        bool, typer.Option("--origins", help="Colour each token by where it came from.")
+    ] = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the whole result as JSON, nothing else.")
+    ] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the text only.")] = False
+
+    def errors(self) -> Console:
+        """Where everything goes that is not the reply."""
+        from rich.console import Console
+
+        return Console(stderr=True, highlight=False, quiet=self.quiet or self.as_json)
+
+
+def answer(engine: Engine, output: Output, errors: Console, begin: Callable[..., Run]) -> None:
+    """Let the engine answer, show the reply as it comes, and close the engine.
+
+    :param begin: the request, called with ``cancel`` and ``on_prefill_progress``.
+    :raises typer.Exit: 130 after Ctrl-C.
+    """
+    from mlxfill.cli.interrupt import stoppable
+    from mlxfill.cli.waiting import prefill_bar
+
+    with engine, stoppable(engine) as stop, prefill_bar(errors) as progress:
+        run = begin(cancel=stop, on_prefill_progress=progress)
+        if not output.as_json:
+            from rich.console import Console
+
+            from mlxfill.cli.writer import stream_out
+
+            stream_out(Console(), run, origins=output.origins)
+        result = run.result()
+        skipped = [fault for fault in engine.faults if fault not in result.faults]
+        result.faults = [*skipped, *result.faults]
+        if output.as_json:
+            typer.echo(json.dumps(result.as_dict(), ensure_ascii=False))
+        else:
+            _report(errors, engine, result, origins=output.origins)
+        if stop is None or not stop.is_set():
+            return
+        file = run.options.checkpoint
+        if file is not None:
+            errors.print(f"go on with: mlxfill resume {file}", markup=False, soft_wrap=True)
+    raise typer.Exit(INTERRUPTED)
+
+
+def _report(console: Console, engine: Engine, result: Result, *, origins: bool) -> None:
+    """Everything that follows the text."""
+    from mlxfill.cli.origins import legend
+    from mlxfill.cli.report import logprobs_table, print_faults, stats_table
+
+    if result.logprobs is not None or result.top_logprobs is not None:
+        texts = [engine.tokenizer.decode([token]) for token in result.tokens]
+        console.print(logprobs_table(result, texts))
+    if origins:
+        console.print(legend(result.origins))
+    console.print(stats_table(result.stats))
+    print_faults(console, result.faults)
