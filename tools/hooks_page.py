@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SECTION = re.compile(r"^# --- (.+?) -+$|^def (mlxfill_\w+)\(", re.MULTILINE)
 FIELD = re.compile(r"^:(param \w+|returns|raises [^:]+):", re.MULTILINE)
-WIDTH = 70
+WIDTH = 60
 LOOP = ("the decode loop", "no hook: it calls the objects that the hooks returned")
 LOOP_COMES_BEFORE = "during and after a request"
 
