@@ -101,16 +101,16 @@ class Batch:
         if not any(together):
             self.log.append("a draft of nothing")
             return
-        kept = [min(n, len(ids)) for n, ids in zip(accepted, together, strict=False)]
+        kept = [min(n, len(ids)) for n, ids in zip(accepted, together, strict=True)]
         self.kept += sum(kept)
-        entered = [[*ids[:n], new] for ids, n, new in zip(together, kept, fresh, strict=False)]
+        entered = [[*ids[:n], new] for ids, n, new in zip(together, kept, fresh, strict=True)]
         self.log.append(f"a round at depth {depth} that kept {kept} drafts")
         windows = [[*row.tokens, *ids] for row, ids in zip(self.members, together, strict=True)]
         starts = [len(row.tokens) - 1 for row in self.members]
         with blamed(self.breach, "commit()"):
             self.rows.commit(entered, self.context(windows, starts))
-            for row, ids, new in zip(self.members, together, entered, strict=True):
-                self._commit_alone(row, ids, new)
+        for row, ids, new in zip(self.members, together, entered, strict=True):
+            self._commit_alone(row, ids, new)
         for row, new in zip(self.members, entered, strict=True):
             row.tokens += new
         self.check_rows()
@@ -156,20 +156,20 @@ class Batch:
     def restore(self) -> None:
         """Every row stops and goes on from its stored checkpoint; the twins never stop."""
         self.log.append("all rows restored from their checkpoints")
-        checkpoints = [self.capture(at) for at in range(len(self.members))]
+        checkpoints = [stored(self.capture(at)) for at in range(len(self.members))]
         with blamed(self.breach, "open()"):
             self.rows.close()
             self.rows = self.setting.open(checkpoints)
         self.check_rows()
 
     def capture(self, at: int) -> DraftCheckpoint:
-        """A row's checkpoint, checked, after a way through a file."""
+        """A row's checkpoint, checked now and looked at again in the end."""
         with blamed(self.breach, "capture()"):
             checkpoint = self.rows.capture(at)
         processed = len(self.members[at].tokens) - 1
         check_checkpoint(checkpoint, self.rows.namespace, processed, self.breach)
         self._checkpoints.append((checkpoint, snapshot(checkpoint)))
-        return stored(checkpoint)
+        return checkpoint
 
     def end(self) -> None:
         """Checkpoints are still what they were; everything closes."""
@@ -194,10 +194,12 @@ class Batch:
         start = len(row.tokens) - 1
         if drafts:  # the taps of what was kept
             window = [*row.tokens, *entered[:-1]]
-            row.alone.commit([entered], self.context([window], [start]))
+            with blamed(self.breach, "commit()"):
+                row.alone.commit([entered], self.context([window], [start]))
         else:
-            pending = row.tokens[-1:]
-            row.alone.consume(mx.array([pending]), [1], self.context([row.tokens], [start]))
+            pending = mx.array([row.tokens[-1:]])
+            with blamed(self.breach, "consume()"):
+                row.alone.consume(pending, [1], self.context([row.tokens], [start]))
 
     def _draft(self, rows: DraftRows, members: Sequence[Row], depth: int) -> list[list[int]]:
         pending = [row.tokens[-1] for row in members]

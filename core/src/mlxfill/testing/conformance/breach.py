@@ -35,6 +35,16 @@ def blamed(told: Callable[[str], Breach], where: str) -> Iterator[None]:
         raise told(f"raised {one_line(error)} in {where}") from error
 
 
+@contextmanager
+def said_of(name: str) -> Iterator[None]:
+    """Turn a breach into the error, under the plugin's name."""
+    __tracebackhide__ = True
+    try:
+        yield
+    except Breach as breach:
+        raise ConformanceError(f"{name}: {breach.said}") from None
+
+
 def shortest(
     name: str,
     stories: Any,  # noqa: ANN401
@@ -79,4 +89,4 @@ def shortest(
         if not found:
             raise
     if found:
-        raise ConformanceError(f"{name}: {min(found, key=lambda each: each.size).said}") from None
+        raise ConformanceError(f"{name}: {found[-1].said}") from None

@@ -196,7 +196,7 @@ class Played:
             kind, words = TYPES[each.name]
             value = getattr(proposal, each.name)
             if type(value) is not kind:
-                raise self.breach(f"offered {each.name} {short(value)}, not {words}")
+                raise self.breach(f"offered as {each.name} {short(value)}, not {words}")
         for token in proposal.ids:
             if type(token) is not int:
                 raise self.breach(f"offered {short(token)} among its ids, not an int")
@@ -217,5 +217,7 @@ def short(value: object) -> str:
     try:
         text = " ".join(repr(value).split())
     except Exception:  # noqa: BLE001 - a plugin's object
-        return f"an object of {type(value).__name__}"
+        text = " at 0x"
+    if " at 0x" in text:  # where it lies in memory tells nobody anything
+        return f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004

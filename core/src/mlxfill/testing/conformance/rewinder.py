@@ -13,7 +13,7 @@ from mlxfill.model.target import Target
 from mlxfill.rewind.entries import builtin_rewinder
 from mlxfill.rewind.replay import TapedLayer, Window
 from mlxfill.testing.caches import contents
-from mlxfill.testing.conformance.breach import Breach, ConformanceError, blamed, shortest
+from mlxfill.testing.conformance.breach import Breach, ConformanceError, blamed, said_of, shortest
 from mlxfill.testing.conformance.playing import short
 from mlxfill.testing.conformance.report import Conformance
 from mlxfill.testing.kinds import CACHE_KINDS
@@ -67,10 +67,8 @@ def check_rewinder(
     for each in models:
         with Target(each, tiny_tokenizer()) as target:
             battery = _Battery(factory, target)
-            try:
+            with said_of(name):
                 battery.learn()
-            except Breach as breach:
-                raise ConformanceError(f"{name}: {breach.said}") from None
             if battery.taken:
                 shortest(name, stories(), partial(battery.play, report=report), examples)
     if not report.stories:
@@ -126,7 +124,8 @@ class _Battery:
         ours, pieces, log = self.target.new_cache(), [prompt], [f"after {story.prompt} tokens"]
 
         def told(said: str) -> Breach:
-            return Breach(f"{', '.join(log)} the rewinder {said}", story.prompt + 9 * len(log))
+            size = story.prompt + sum(size for size, _ in story.windows) + 9 * len(log)
+            return Breach(f"{', '.join(log)} the rewinder {said}", size)
 
         with blamed(told, "the factory"):
             self.forwarded(ours, pieces)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, frozen
 
 from mlxfill.contracts import Request
-from mlxfill.testing.conformance.breach import Breach, ConformanceError, blamed, shortest
+from mlxfill.testing.conformance.breach import Breach, blamed, said_of, shortest
 from mlxfill.testing.conformance.lossless import check_lossless
 from mlxfill.testing.conformance.openings import OPENINGS, kit_request
 from mlxfill.testing.conformance.playing import Played, Step, Story, short, shown
@@ -52,12 +53,12 @@ def check_proposal_source(
     """
     __tracebackhide__ = True
     battery = _Battery(factory, name, tuple(sessions), vocab_size)
-    try:
-        battery.open_alone()
-    except Breach as breach:
-        raise ConformanceError(f"{battery.name}: {breach.said}") from None
+    with said_of(name or "source"):
+        battery.open()
     report = Conformance(battery.name)
     shortest(battery.name, stories(len(sessions)), lambda s: battery.play(s, report), examples)
+    with said_of(battery.name):
+        battery.play_long()
     check_lossless(battery.name, factory, report)
     return report
 
@@ -104,8 +105,8 @@ class _Battery:
     sessions: tuple[tuple[Request, Sequence[int]], ...]
     vocab_size: int
 
-    def open_alone(self) -> None:
-        """What needs no story: the factory, names, one object a request, a long prompt."""
+    def open(self) -> None:
+        """The factory answers, with one object a request."""
         first, second = (self.sources(kit_request([1, 2, 3])) for _ in range(2))
         if first and not self.name:
             self.name = str(getattr(first[0], "name", "")) or type(first[0]).__name__
@@ -113,6 +114,9 @@ class _Battery:
         shared = [s for s in first if any(s is other for other in second)]
         if shared:
             raise Breach("the factory gives the same source to two requests: make one for each")
+
+    def play_long(self) -> None:
+        """Thousands of tokens, in bursts."""
         tokens = [(i * i) % 61 for i in range(LONG)]
         for source in self.sources(kit_request(tokens)):
             played = self._played(_Opening(kit_request(tokens)), source)
@@ -196,8 +200,9 @@ class _Battery:
         for step in story.steps:
             offer = None
             for other in beside:
-                other.ask()
-                other.enter((3, 1, 4))
+                with suppress(Breach):  # a story of its own will tell
+                    other.ask()
+                    other.enter((3, 1, 4))
             for _ in range(step.asked):
                 if offer is not None:  # asked again: the engine tells what became of the first
                     played.settle(offer, 0)

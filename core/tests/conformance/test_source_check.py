@@ -1,0 +1,302 @@
+"""The check of sources finds what is planted, says it in one line, and lets right ones pass."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from mlxfill import Policy, Proposal, Request
+from mlxfill.testing import ConformanceError, check_proposal_source, engine_with
+
+
+class Again:
+    """A right source: what followed the newest token the last time."""
+
+    name: Any = "again"
+    window: Any = 2
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.ids = list(request.prompt_ids)
+        self.resolutions = 0
+
+    def found(self) -> list[int]:
+        last = self.ids[-1]
+        at = next((i for i in range(len(self.ids) - 2, -1, -1) if self.ids[i] == last), None)
+        return [] if at is None else self.ids[at + 1 : at + 4]
+
+    def observe(self, ids: Sequence[int]) -> None:
+        self.ids.extend(ids)
+
+    def propose(self, view: Any) -> Any:
+        assert list(view.tail(2)) == self.ids[-2:]
+        ids = self.found()
+        return Proposal(tuple(ids), Policy.VERIFY, "again") if ids else None
+
+    def resolved(self, _proposal: Proposal, _accepted: int) -> None:
+        self.resolutions += 1
+
+
+def test_a_right_source_passes_and_is_counted() -> None:
+    found = check_proposal_source(Again)
+    assert found.name == "again"
+    assert found.stories > 150
+    assert found.offers > 50
+    assert found.accepted > 50
+
+
+def test_a_source_that_never_speaks_passes_with_no_offers() -> None:
+    def silent(_: Request) -> None: ...
+
+    assert check_proposal_source(silent, name="silent").offers == 0
+
+
+def test_a_source_may_draw_lots() -> None:
+    class Drawn(Again):
+        def found(self) -> list[int]:
+            return [random.randrange(64) for _ in range(random.randrange(4))]
+
+    assert check_proposal_source(Drawn).offers > 50
+
+
+def test_a_trusting_source_may_assert() -> None:
+    class Sure(Again):
+        def propose(self, view: Any) -> Any:
+            proposal = super().propose(view)
+            return proposal and Proposal(proposal.ids, Policy.ASSERT, "again")
+
+    assert check_proposal_source(Sure).offers > 50
+
+
+# --- planted faults ------------------------------------------------------------------------
+
+PLANTED: dict[str, tuple[Any, str]] = {}
+"""By name: a factory, and what the one line must say (a regular expression)."""
+
+
+def planted(said: str, **body: Any) -> None:
+    """Plant a subclass of the right source."""
+    kind = type(f"Bad{len(PLANTED)}", (Again,), body)
+    PLANTED[said] = (kind, said)
+
+
+def offering(**changes: Any) -> Any:
+    def propose(self: Any, _view: Any) -> Any:
+        ids = self.found()
+        fields = {"ids": tuple(ids), "policy": Policy.VERIFY, "origin": "x", **changes}
+        return Proposal(**fields) if ids else None
+
+    return propose
+
+
+def with_ids(make: Any) -> Any:
+    def propose(self: Any, _view: Any) -> Any:
+        ids = self.found()
+        return Proposal(make(ids), Policy.VERIFY, "x") if ids else None
+
+    return propose
+
+
+def raising(error: BaseException) -> Any:
+    def method(*_: Any) -> Any:
+        raise error
+
+    return method
+
+
+planted(
+    r"^spec-foo: after the prompt \[(\d+), \1\] the source offered id 99999, outside the vocabulary"
+    " of 64$",
+    propose=with_ids(lambda ids: (*ids, 99999)),
+)
+planted(r"offered id -1, outside the vocabulary", propose=with_ids(lambda ids: (-1, *ids)))
+planted(r"offered 1\.0 among its ids, not an int", propose=with_ids(lambda ids: (*ids, 1.0)))
+planted(r"offered True among its ids, not an int", propose=with_ids(lambda ids: (*ids, True)))
+planted(r"offered as ids \[.*\], not a tuple", propose=with_ids(list))
+planted(r"offered as ids a generator, not a tuple", propose=with_ids(lambda i: (t for t in i)))
+planted(r"offered 1000000 ids at once", propose=with_ids(lambda _: (1,) * 1_000_000))
+planted(r"offered as policy 'verify', not a Policy", propose=offering(policy="verify"))
+planted(r"offered as origin None, not a str", propose=offering(origin=None))
+planted(r"offered under an empty origin", propose=offering(origin=""))
+planted(r"offered as evidence 1\.5, not an int", propose=offering(evidence=1.5))
+planted(r"with evidence -2, less than none", propose=offering(evidence=-2))
+planted(
+    r"answered \[.*\] of list in propose\(\), not a Proposal or None",
+    propose=lambda self, _: self.found() or None,
+)
+planted(
+    r"after the prompt \[0\] the source raised ValueError: no in propose\(\)",
+    propose=raising(ValueError("no")),
+)
+planted(r"raised SystemExit: 3 in propose\(\)", propose=raising(SystemExit(3)))
+planted(r"raised KeyError: 1 in observe\(\(.*\)\)", observe=raising(KeyError(1)))
+planted(r"raised ZeroDivisionError in resolved\(\)", resolved=raising(ZeroDivisionError()))
+planted(r"raised OSError: x in near\(\)", near=raising(OSError("x")))
+planted(r"raised RecursionError", found=lambda self: self.found())
+planted(r"has the name 7, not a word", name=7)
+planted(r"has the window -1, not a number of tokens", window=-1)
+planted(r"has no method resolved\(\)", resolved=None)
+planted(r"has the counter 'hits' in counts, which is no name of an int", counts={"hits": 0.5})
+
+
+def plant(said: str) -> Any:
+    """Plant what a decorated class does."""
+
+    def keep(kind: Any) -> Any:
+        PLANTED[said] = (kind, said)
+        return kind
+
+    return keep
+
+
+@plant(r"asked for the last 9 tokens, its window is 2")
+class Greedy(Again):
+    def propose(self, view: Any) -> Any:
+        view.tail(9)
+
+
+@plant(r"used the view after propose\(\) had returned")
+class Keeping(Again):
+    view: Any = None
+
+    def propose(self, view: Any) -> Any:
+        self.view = view
+
+    def observe(self, _ids: Sequence[int]) -> None:
+        if self.view is not None:
+            self.view.length  # noqa: B018
+
+
+@plant(r"offers \[.*\] when tokens come one by one and .* when they come at once")
+class LastOnly(Again):
+    def observe(self, ids: Sequence[int]) -> None:
+        self.ids.append(ids[-1])
+
+    def propose(self, _view: Any) -> Any:
+        return Proposal((*self.ids[-3:],), Policy.VERIFY, "x")
+
+
+@plant(r"offers .* while another request is open and .* alone")
+class Shared(Again):
+    everyone: ClassVar[list[int]] = []
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self.everyone[:] = request.prompt_ids
+
+    def observe(self, ids: Sequence[int]) -> None:
+        self.everyone.extend(ids)
+
+    def propose(self, _view: Any) -> Any:
+        return Proposal((*self.everyone[-3:],), Policy.VERIFY, "x")
+
+
+@plant(r"raised IndexError: .* in propose\(\)")
+class NeedsTwo(Again):
+    def propose(self, _view: Any) -> Any:
+        return self.ids[-2] and None
+
+
+@plant(r"in a request with a template that refuses, after the prompt \[0\] .* raised KeyError")
+class ReadsTools(Again):
+    def propose(self, _view: Any) -> Any:
+        if self.request.tools and len(self.request.tools) == 1 and self.request.messages:
+            return self.request.messages[0]["text"]
+        return None
+
+
+@plant(r"raised TypeError: 'str' object does not support item assignment in observe")
+class Changing(Again):
+    def observe(self, ids: Any) -> None:
+        str(ids)[0] = "x"  # type: ignore[index]
+
+
+@plant(r"has the name 'again!', not|has the name None, not a word")
+class Renaming(Again):
+    def resolved(self, _proposal: Proposal, _accepted: int) -> None:
+        self.name = None
+
+
+@plant(r"with a \w+ cache, the prompt .* the plugin was quarantined in observe")
+class Counting(Again):
+    """Right until it has seen eleven tokens singly: stories are short, replies are not."""
+
+    def observe(self, ids: Sequence[int]) -> None:
+        super().observe(ids)
+        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls > 10 and self.request.limits.max_tokens == 14:
+            raise RuntimeError("tired")
+
+
+ONE = SimpleNamespace(
+    name="one",
+    window=1,
+    propose=lambda _: None,
+    observe=lambda _: None,
+    resolved=lambda *_: None,
+)
+PLANTED |= {
+    "the factory gives the same source to two requests": (lambda _: ONE, "gives the same source"),
+    "the factory answers a number": (lambda _: 7, "the factory answered 7, which has no propose"),
+    "the factory raises": (
+        raising(LookupError("x")),
+        r"for the prompt \[1, 2, 3\] the factory raised LookupError: x in making the source",
+    ),
+    "refuses a template": (
+        lambda request: Again(request) if request.render([]) is not None else None,
+        "TemplateError",
+    ),
+}
+
+
+@pytest.mark.parametrize("said", PLANTED)
+def test_a_planted_fault_is_found_and_named(said: str) -> None:
+    factory, pattern = PLANTED[said]
+    with pytest.raises(ConformanceError) as caught:
+        check_proposal_source(factory, name="spec-foo")
+    message = str(caught.value)
+    assert message.startswith("spec-foo: ")
+    assert "\n" not in message
+    assert re.search(pattern, message), message
+    assert caught.value.__cause__ is None
+
+
+def test_the_example_is_the_shortest() -> None:
+    class Late(Again):
+        def propose(self, _view: Any) -> Any:
+            return Proposal((64,), Policy.VERIFY, "x") if 3 in self.ids and 5 in self.ids else None
+
+    with pytest.raises(ConformanceError) as caught:
+        check_proposal_source(Late)
+    ids = sorted(map(int, re.findall(r"\d+", str(caught.value).split("offered")[0])))
+    assert ids == [3, 5]
+
+
+def test_a_plugin_that_changes_the_output_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An assert that is appended unread can; here the engine is made to trust it."""
+
+    def trusting(*guests: Any, **options: Any) -> Any:
+        return engine_with(*guests, trusted=["under-test"], **options)
+
+    class Sure(Again):
+        def propose(self, view: Any) -> Any:
+            ids = (1, 2, 3)
+            return Proposal(ids, Policy.ASSERT, "x") if view.length % 5 == 0 else None
+
+    monkeypatch.setattr("mlxfill.testing.conformance.lossless.engine_with", trusting)
+    with pytest.raises(ConformanceError, match=r"with a \w+ cache, .* changed the output: \["):
+        check_proposal_source(Sure)
+
+
+def test_ctrl_c_is_not_a_finding() -> None:
+    class Stopped(Again):
+        def propose(self, _view: Any) -> Any:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check_proposal_source(Stopped)
