@@ -129,7 +129,11 @@ def mlxfill_cache_rewinder(
 
 
 @hookspec(firstresult=True)
-def mlxfill_generation_method(target: TargetView, request: Request) -> GenerationMethod | None:
+def mlxfill_generation_method(
+    target: TargetView,
+    request: Request,
+    settings: Any,  # noqa: ANN401
+) -> GenerationMethod | None:
     """Generate this request in another way than token by token.  First answer wins.
 
     Nobody drafts or proposes for such a request.
@@ -137,6 +141,7 @@ def mlxfill_generation_method(target: TargetView, request: Request) -> Generatio
     :param target: the bound model; ``target.path`` is its folder, whose ``config.json`` tells what
         kind of model it is.
     :param request: the frozen request.
+    :param settings: the instance of this plugin's settings class, or None.
     """
 
 

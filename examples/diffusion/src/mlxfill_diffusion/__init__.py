@@ -1,0 +1,1 @@
+"""Text by iterative unmasking (masked diffusion), as a plugin for mlxfill."""
