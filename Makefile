@@ -12,7 +12,7 @@ INSTALLED := .venv/installed
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 PROJECTS := pyproject.toml core/pyproject.toml $(PLUGINS:%=%/pyproject.toml)
 
-.PHONY: demo test
+.PHONY: demo test site release
 
 demo: $(INSTALLED)
 	@$(BIN)/mlxfill demo
@@ -23,6 +23,15 @@ test: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+# The documentation, in build/site.
+site: $(INSTALLED)
+	@$(BIN)/python tools/reference.py
+	@$(BIN)/mkdocs build --strict
+
+# make release TAG=mlxfill-fill-echo-v0.1.0: sdist and wheel, checked, in build/dist.
+release: $(INSTALLED)
+	@$(BIN)/python tools/release.py $(TAG)
 
 # One pip command, so that the resolver sees every distribution as the folder it is.
 $(INSTALLED): $(PROJECTS)
