@@ -22,7 +22,7 @@ from mlxfill.model.reading import ids as ids_of
 from mlxfill.model.reading import row as row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mlxfill.engine.course import Course, Emitted
     from mlxfill.engine.drafting import Drafting
@@ -39,7 +39,8 @@ class Row:
     ``backlog``: asserted ids that are known and not yet forwarded, from ``origin``; ``first_row``:
     the log-probabilities that the first of them replaces, where they are known already.
     ``skips``: the sample in flight is for a position that an asserted id took.  ``drafts``: its
-    drafter has the next window.
+    drafter has the next window.  ``first``: takes the sample after the prompt's last token, which
+    has not been forwarded yet.
     """
 
     course: Course
@@ -48,6 +49,7 @@ class Row:
     offer: Offer | None = None
     skips: bool = False
     drafts: bool = False
+    first: Callable[[int, mx.array], list[Emitted]] | None = None
     first_row: mx.array | None = None
 
 
@@ -117,6 +119,8 @@ class RowLoop:
     def _chance(self, row: Row) -> Chance:
         """What a row could put into the next window, and who would fill it."""
         course, row.drafts = row.course, False
+        if row.first is not None:
+            return Chance(1)
         if not row.backlog:
             row.offer = offer = course.ask()
             if offer is not None and offer.policy is Policy.ASSERT:
@@ -188,6 +192,8 @@ class RowLoop:
     ) -> list[Emitted]:
         """Settle one row's part of a window and enter its tokens."""
         course, taps = row.course, row.course.forwarder.last_taps
+        if row.first is not None:
+            return self._begun(row, said.sampled[0], said.logprobs[0])
         if row.backlog:
             return self._injected(row, window, said)
         offer, row.offer = row.offer, None
@@ -209,6 +215,12 @@ class RowLoop:
         out = course.emit_judged(values, said, offer.proposal.origin if offer else SAMPLED)
         course.rest_drafter()
         return out
+
+    @staticmethod
+    def _begun(row: Row, sample: int, logprobs: mx.array) -> list[Emitted]:
+        assert row.first is not None  # noqa: S101 - the caller made sure
+        first, row.first = row.first, None
+        return first(sample, logprobs)
 
     @staticmethod
     def _injected(row: Row, window: RowWindow, said: Judged) -> list[Emitted]:
@@ -236,8 +248,9 @@ class RowLoop:
         sessions = [row.course.session.tokens for row in self.rows]
         flight: tuple[mx.array, mx.array] = self.forwarder.step(pending, sessions, unread)
         for row in self.rows:
-            row.course.counters.steps += 1
-            row.course.note_taps(row.course.forwarder.last_taps)
+            if row.first is None:
+                row.course.counters.steps += 1
+                row.course.note_taps(row.course.forwarder.last_taps)
         return flight
 
     def _cold(self, *, pausing: bool) -> list[tuple[Row, list[Emitted]]]:
@@ -264,10 +277,15 @@ class RowLoop:
     def _goes_on(self, *, pausing: bool) -> bool:
         if pausing or self._hot:
             return False
-        return all(row.course.budget > 1 and not row.course.cancelled() for row in self.rows)
+        return all(
+            row.first is None and row.course.budget > 1 and not row.course.cancelled()
+            for row in self.rows
+        )
 
     def _sampled(self, row: Row, token: int, logprobs: mx.array) -> list[Emitted]:
         course = row.course
+        if row.first is not None:
+            return self._begun(row, token, logprobs)
         if row.skips:
             row.skips, row.first_row = False, logprobs
             return []

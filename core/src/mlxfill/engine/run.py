@@ -7,7 +7,6 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import mlx.core as mx
 from mlx_lm.generate import wired_limit
 
 from mlxfill.contracts import Event, Fault, Request
@@ -21,6 +20,8 @@ from mlxfill.model.reading import one_id, row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+
+    import mlx.core as mx
 
     from mlxfill.contracts import GenerationMethod
     from mlxfill.engine.checkpoint.keeper import Keeper
@@ -89,9 +90,13 @@ class Run:
         )
         self._notify = notify
         self._pieces = self._make_pieces()
-        self._first: tuple[mx.array, mx.array] | None = None
-        self._decoding = 0.0
+        self._started = self._decoding = 0.0
         self._begun = self._closed = False
+
+    @property
+    def keeps_caches(self) -> bool:
+        """Whether somebody wants the caches after the end."""
+        return self.options.keep_cache or self.store is not None
 
     # --- as an iterator ---------------------------------------------------------------
 
@@ -153,14 +158,14 @@ class Run:
             else:
                 yield from self._again(self.past)
             try:
-                yield from self.counted(self.begin())
+                yield from self.counted(self.first())
                 yield from self.counted(self._kept())
             finally:
                 self.ending = self.ending or self.loop.ending
 
     def prefilling(self) -> Iterator[None]:
-        """The prompt through the target, chunk by chunk; leaves the first sample unread."""
-        started = time.perf_counter()
+        """The prompt but its last token through the target, chunk by chunk."""
+        self._started = time.perf_counter()
         self._begun = True
         self._progress(self.forwarder.held)
         for _ in self._chunks():
@@ -168,22 +173,25 @@ class Run:
             if self._cancelled():
                 self.ending = Ending("cancelled")
                 return
+
+    def first(self) -> list[Emitted]:
+        """The first token, none after a cancelled prefill; the next thing is ``loop.go_on()``."""
+        if self.ending is not None or self.past is not None:
+            return []
         ids, embeddings = self.session.tokens, self.options.input_embeddings
         tail = None if embeddings is None else embeddings[None, -1:]
-        self._first = self.forwarder.step(row(ids[-1:]), ids, len(ids), tail)
+        sample, logprobs = self.forwarder.step(row(ids[-1:]), ids, len(ids), tail)
+        return self.prefilled(one_id(sample), logprobs)
+
+    def prefilled(self, sample: int, logprobs: mx.array) -> list[Emitted]:
+        """The last token of the prompt went through the target, which chose ``sample``."""
+        ids = self.session.tokens
         if self.drafting is not None:
             self.drafting.prompt_done(ids[-1], self.forwarder.last_taps)
-        mx.eval(self._first[0])
         self._decoding = time.perf_counter()
-        self.stats.prefill_ms = (self._decoding - started) * 1e3
+        self.stats.prefill_ms = (self._decoding - self._started) * 1e3
         self._progress(len(ids))
-
-    def begin(self) -> list[Emitted]:
-        """The first token, none after a cancelled prefill; the next thing is ``loop.go_on()``."""
-        if self._first is None:
-            return []
-        (sample, logprobs), self._first = self._first, None
-        return self.loop.emit([one_id(sample)], SAMPLED, [logprobs])
+        return self.loop.emit([sample], SAMPLED, [logprobs])
 
     def _again(self, past: Past) -> Iterator[Emitted]:
         """The tokens that a checkpoint brought, to be gone on from."""

@@ -14,7 +14,7 @@ from mlxfill.errors import InputError
 from mlxfill.rows.caches import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from mlxfill.engine.course import Emitted, Ending
     from mlxfill.engine.engine import Engine
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     Pieces = list[tuple[Run, Piece]]
 
 MAX_ROWS = 8
+PREFILL_TOKENS = 2048
+"""Prompt tokens after which rows that decode get their next round."""
 
 
 @define(eq=False)
@@ -208,45 +210,92 @@ class RowScheduler:
     # --- joining and leaving --------------------------------------------------------------------
 
     def _prefill(self) -> Pieces:
-        """Go on with the prompt of the run that is next; seat it when it has been read."""
-        if self._joining is None and self._waiting and self.active < self._max_rows:
-            self._joining = self._waiting.popleft()
-        seated = self._joining
-        if seated is None:
-            return []
-        run = seated.run
-        if run.method is not None or run.keeper or run.past or run.options.max_tokens == 0:
-            self._joining, seated.stage = None, run.emitted()
+        """Read prompts for as long as a chunk takes; seat the runs whose prompt has been read."""
+        out: Pieces = []
+        ready: list[Seated] = []
+        left = PREFILL_TOKENS
+        while left > 0:
+            self._joining = self._joining or self._next(len(ready))
+            if self._joining is None:
+                break
+            seated, held = self._joining, self._joining.run.forwarder.held
+            out += self._chunk(seated, ready)
+            left -= max(seated.run.forwarder.held - held, 1)
+        return out + self._seat(ready)
+
+    def _next(self, ready: int) -> Seated | None:
+        """The next run that reads its prompt; those that need no common prefill go their way."""
+        while self._waiting and self.active + ready < self._max_rows:
+            seated = self._waiting.popleft()
+            run = seated.run
+            if run.method is None and not (run.keeper or run.past) and run.options.max_tokens != 0:
+                return seated
+            seated.stage = run.emitted()
             self._turns.append(seated)
-            return []
-        seated.stage = seated.stage or run.prefilling()
+        return None
+
+    def _chunk(self, seated: Seated, ready: list[Seated]) -> Pieces:
+        run = seated.run
         self._switch(run)
+        seated.stage = seated.stage or run.prefilling()
         try:
             if next(seated.stage, self) is not self:
                 return []
         except Exception as error:  # noqa: BLE001 - a caller's callback may raise anything
             return self._failed(seated, error)
         self._joining, seated.stage = None, None
-        return self._seat(seated)
+        if run.ending is not None:
+            return self._pieces(seated, (), ended=run.ending)
+        ready.append(seated)
+        return []
 
-    def _seat(self, seated: Seated) -> Pieces:
-        """Say the first token of a run that was prefilled, and give it a place."""
-        run = seated.run
-        out = self._pieces(seated, run.counted(run.begin()), ended=run.loop.ending)
-        if seated.gone:
-            return out
-        key = self._key(run)
-        if key is None:
+    def _seat(self, ready: Sequence[Seated]) -> Pieces:
+        """Give runs that have been prefilled their places."""
+        out: Pieces = []
+        groups: dict[object, list[Seated]] = {}
+        for seated in ready:
+            if not seated.run.forwarder.held:  # caches without a token have no layout yet
+                out += self._first(seated)
+            if not seated.gone:
+                groups.setdefault(self._key(seated.run), []).append(seated)
+        for seated in groups.pop(None, ()):
             self._turns.append(seated)
-            return out
-        table = self._tables.get(key) or Table(RowLoop(self._engine.target, run.forwarder.stream))
-        if table.seated:
-            out += self._settle(table)
-            for other in [*table.seated, seated]:
-                if other.row not in table.loop.rows:
-                    table.loop.join(other.row)
-        seated.table = self._tables[key] = table
-        table.seated.append(seated)
+            out += self._first(seated)
+        for key, group in groups.items():
+            out += self._seat_at(key, group)
+        return out
+
+    def _first(self, seated: Seated) -> Pieces:
+        """The first token of a run that has its caches to itself."""
+        run = seated.run
+        if run.stats.generated_tokens:
+            return []
+        self._switch(run)
+        try:
+            tokens = run.first()
+        except Exception as error:  # noqa: BLE001 - a caller's processor may raise anything
+            return self._failed(seated, error)
+        return self._pieces(seated, run.counted(tokens), ended=run.loop.ending)
+
+    def _seat_at(self, key: object, group: Sequence[Seated]) -> Pieces:
+        """One run at a table has its caches to itself; several share their first forward."""
+        self._switch(group[0].run)
+        out: Pieces = []
+        table = self._tables.get(key)
+        if table is None:
+            table = Table(RowLoop(self._engine.target, group[0].run.forwarder.stream))
+        out += self._settle(table)
+        self._tables[key] = table
+        for seated in group:
+            seated.table = table
+            table.seated.append(seated)
+        if len(table.seated) == 1:
+            return out + self._first(table.seated[0])
+        for seated in table.seated:
+            if seated.row not in table.loop.rows:
+                if not seated.run.stats.generated_tokens:
+                    seated.row.first = seated.run.prefilled
+                table.loop.join(seated.row)
         return out
 
     def _key(self, run: Run) -> object:
@@ -256,6 +305,7 @@ class RowScheduler:
         if (
             changes
             or options.prompt_cache is not None
+            or options.input_embeddings is not None
             or options.phase_times
             or forwarder.watched
             or forwarder.window.unsupported
@@ -278,6 +328,6 @@ class RowScheduler:
             return
         table.seated.remove(seated)
         if seated.row in table.loop.rows:
-            table.loop.leave([seated.row], with_caches=seated.run.options.keep_cache)
+            table.loop.leave([seated.row], with_caches=seated.run.keeps_caches)
         if not table.seated:
             self._tables = {key: t for key, t in self._tables.items() if t is not table}
