@@ -11,7 +11,7 @@ import pytest
 
 from mlxfill import DrafterError, DraftKind, Sampling
 from mlxfill.engine.drafter import TRIED, ChainSurvival, Drafter, measured_cost
-from mlxfill.engine.gate import CostCurve
+from mlxfill.engine.gate import CostCurve, Gate
 from mlxfill.model.target import Target
 from mlxfill.sampling import Chooser
 from mlxfill.testing import Guest, Script, ScriptedDrafter, engine_with, shared_model
@@ -154,7 +154,7 @@ def test_a_drafter_is_remembered_from_request_to_request() -> None:
     with engine_with(model) as plain:
         truth = plain.generate(PROMPT, max_tokens=40, eos_token_ids=[]).tokens
     wrong = ScriptedDrafter(script=Script([*PROMPT, *truth], 0.0), weights_bytes=1)
-    curve = CostCurve({1: 1.0, 2: 1.1, 8: 1.4})
+    curve = CostCurve({1: 1.0, 2: 1.1, 8: 1.4}, fixed=True)
     with engine_with(model, Guest(drafter=wrong), gate=True, curve=curve) as engine:
         rounds = [
             sum(
@@ -173,7 +173,7 @@ def test_a_drafter_that_earned_it_drafts_from_the_first_token_on() -> None:
     with engine_with(model) as plain:
         truth = plain.generate(PROMPT, max_tokens=40, eos_token_ids=[]).tokens
     right = ScriptedDrafter(script=Script([*PROMPT, *truth], 1.0), weights_bytes=1)
-    curve = CostCurve({1: 1.0, 2: 1.2, 8: 2.0}, rewind=0.4)
+    curve = CostCurve({1: 1.0, 2: 1.2, 8: 2.0}, rewind=0.4, fixed=True)
     with engine_with(model, Guest(drafter=right), gate=True, curve=curve) as engine:
         engine.generate(PROMPT, max_tokens=40, eos_token_ids=[])
         stats = engine.generate(PROMPT, max_tokens=40, eos_token_ids=[]).stats
@@ -209,10 +209,98 @@ def test_a_drafter_that_does_not_pay_is_tried_ever_more_rarely() -> None:
     assert pauses == sorted(pauses)
     assert pauses[-1] == 512
     trained.settle(drafted=3, accepted=3)
-    assert trained.due
+    assert trained.patience < pauses[0]
+
+
+def stepping(ms: float) -> CostCurve:
+    """Windows that are nearly free, and steps of ``ms``."""
+    curve = CostCurve({1: 1.0, 2: 1.1, 4: 1.2})
+    for _ in range(9):
+        curve.observe(1, ms)
+    return curve
+
+
+def test_rounds_that_cost_more_than_they_yield_are_not_made_again() -> None:
+    curve, trained = stepping(2.0), drafter(1)
+    trained.cost = 0.1
+
+    def depth() -> int:
+        return (
+            Gate(curve)
+            .plan(
+                trained.survival,
+                0,
+                2,
+                draft_cost=lambda d: trained.draft_cost(d, curve),
+                credit=trained.credit,
+            )
+            .depth
+        )
+
+    assert depth() == 2
+    for ms in (90.0, 3.0, 2.9, 80.0, 3.0):  # the machine was busy
+        trained.timed(2, ms)
+        assert depth() == 2
+    for _ in range(9):
+        trained.timed(2, 7.0)
+    assert depth() == 0
+    for _ in range(9):
+        curve.observe(1, 4.0)  # it became slower: what is told in steps is right again
+    assert depth() == 2
+
+
+def test_a_depth_that_was_not_tried_costs_what_the_nearest_does() -> None:
+    curve, trained = stepping(1.0), drafter(1)
+    trained.cost = 0.2
+    assert [trained.draft_cost(depth, curve) for depth in (1, 2, 3)] == [0.2, 0.2, 0.2]
+    for _ in range(3):
+        trained.timed(1, 1.2)
+        trained.timed(3, 2.4)
+    costs = [trained.draft_cost(depth, curve) for depth in (1, 3, 5)]
+    assert costs == pytest.approx([0.1, 0.4, 0.4])
+
+
+def test_a_try_begins_with_what_was_measured_at_first() -> None:
+    curve, trained = stepping(1.0), drafter(1)
+    trained.cost = 0.2
+    for _ in range(3):
+        trained.timed(2, 9.0)
+    assert trained.draft_cost(2, curve) > 1
+    trained.rested = trained.patience
     trained.drafts()
-    trained.settle(drafted=3, accepted=0)
-    assert not trained.due
+    assert trained.draft_cost(2, curve) == 0.2
+
+
+def test_plain_steps_are_timed_at_first_and_ever_more_rarely_while_drafting_goes_on() -> None:
+    trained, looks = drafter(1), []
+    for at in range(1500):
+        trained.rounds += 1
+        if trained.looks():
+            looks.append(at)
+        trained.timed(2, 3.0)
+    pauses = [b - a for a, b in pairwise(looks)]
+    assert looks[0] == 0
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (32, 256)
+    trained.rests()  # a plain step was timed anyway
+    assert trained.rounds == 0
+
+
+@pytest.mark.parametrize(("cost_of_two", "drafts"), [(1.9, False), (1.5, True)])
+def test_a_drafter_is_not_tried_where_even_perfect_drafts_hardly_pay(
+    cost_of_two: float, *, drafts: bool
+) -> None:
+    model = shared_model("llama")
+    with engine_with(model) as plain:
+        truth = plain.generate(PROMPT, max_tokens=60, eos_token_ids=[]).tokens
+    right = ScriptedDrafter(script=Script([*PROMPT, *truth], 1.0), weights_bytes=1)
+    curve = CostCurve({1: 1.0, 2: cost_of_two}, fixed=True)
+    with engine_with(model, Guest(drafter=right), gate=True, curve=curve) as engine:
+        assert engine.drafter is not None
+        engine.drafter.cost = 0.0
+        result = engine.generate(PROMPT, max_tokens=60, eos_token_ids=[])
+    assert result.tokens == truth
+    assert (result.stats.spec["rounds"] > 0) == drafts
 
 
 @pytest.mark.parametrize("weights_bytes", [0, 1])

@@ -170,8 +170,8 @@ def test_a_gate_that_is_off_takes_all_that_is_offered() -> None:
 
 
 def test_expensive_drafts_are_not_made() -> None:
-    cheap = Gate(CostCurve.free()).plan(survival(0.6), 0, 8, draft_cost=0.0)
-    dear = Gate(CostCurve.free()).plan(survival(0.6), 0, 8, draft_cost=0.9)
+    cheap = Gate(CostCurve.free()).plan(survival(0.6), 0, 8, draft_cost=lambda _: 0.0)
+    dear = Gate(CostCurve.free()).plan(survival(0.6), 0, 8, draft_cost=lambda _: 0.9)
     assert cheap.depth > 0
     assert dear.depth == 0
 

@@ -87,5 +87,5 @@ class StepClock:
         self._last_read = now
 
     def ready(self) -> None:
-        """All is done that the last token asked for."""
+        """The consumer has the turn."""
         self._last_ready = time.perf_counter()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 from attrs import define, field
 
-from mlxfill.engine.gate import BUCKETS, DECAY, Survival, bucket_of
+from mlxfill.engine.gate import BUCKETS, DECAY, NEWEST, Survival, bucket_of, quiet
 from mlxfill.model.reading import weight_bytes
 from mlxfill.sampling import Chooser, Sampling
 
@@ -31,6 +32,10 @@ MOST_CREDIT = 4.0
 """Steps that an engine bets on a trained drafter, at first and after it has been right."""
 FIRST_REST, LAST_REST = 16, 512
 """Plain tokens between two tries of a drafter that did not pay; doubled after each failure."""
+FIRST_LOOK, LAST_LOOK = 32, 256
+"""Rounds after which plain steps are timed again; doubled each time that drafting went on."""
+BELIEVED = 3
+"""Timed rounds from which on they, and no longer the first measurement, say what drafts cost."""
 TRIED = 24
 """First drafts after which a drafter must have been right more often than by chance."""
 
@@ -67,10 +72,11 @@ class ChainSurvival(Survival):
 class Drafter:
     """A provider, the plugin and kind that it came from, and its record.
 
-    ``cost``: of one draft, in plain steps; None until it was measured.  ``credit``: steps that a
-    request may lose on it before it has won any.  ``rested``: plain tokens since it drafted
-    last; after ``patience`` of them it is tried although it did not pay.  ``judged`` and
-    ``right`` count first drafts of rounds until there are enough to tell it from chance.
+    ``cost``: of one draft, in plain steps, as timed at first; None until then.  ``credit``: steps
+    that a request may lose on it before it has won any.  ``rested``: plain tokens since it drafted
+    last; after ``patience`` of them it is tried although it did not pay.  ``rounds``: since plain
+    steps were timed; after ``look_after`` of them they are timed again.  ``judged`` and ``right``
+    count first drafts of rounds until there are enough to tell it from chance.
     """
 
     plugin: str
@@ -81,8 +87,11 @@ class Drafter:
     credit: float = field()
     rested: int = 0
     patience: int = FIRST_REST
+    rounds: int = FIRST_LOOK
+    look_after: int = FIRST_LOOK
     judged: int = 0
     right: int = 0
+    _rounds_ms: dict[int, deque[float]] = field(factory=dict, repr=False)
 
     @credit.default
     def _advance(self) -> float:
@@ -107,17 +116,51 @@ class Drafter:
         """Whether it has rested long enough for a try."""
         return self.rested >= self.patience
 
+    def draft_cost(self, depth: int, curve: CostCurve) -> float:
+        """Cost of each of ``depth`` drafts in plain steps, whatever else a round costs included.
+
+        A depth that was hardly tried costs what the nearest one does.
+        """
+        known = [d for d, times in self._rounds_ms.items() if len(times) >= BELIEVED]
+        if not known or not curve.quiet_step_ms:
+            return self.cost or 0.0
+        tried = min(known, key=lambda each: abs(each - depth))
+        steps = quiet(self._rounds_ms[tried]) / curve.quiet_step_ms
+        return (steps - curve.cost(1 + tried)) / tried
+
+    def timed(self, depth: int, ms: float) -> None:
+        """A round of ``depth`` drafts took ``ms``, what was taken back not counted."""
+        self._rounds_ms.setdefault(depth, deque(maxlen=NEWEST)).append(ms)
+
+    def looks(self) -> bool:
+        """Whether plain steps are to be timed before it drafts on; asked once a round."""
+        if self.rounds < self.look_after:
+            return False
+        if self._rounds_ms:
+            self.look_after = min(2 * self.look_after, LAST_LOOK)
+        self.rounds = 0
+        return True
+
+    def rests(self) -> None:
+        """A plain step went by."""
+        self.rested += 1
+        self.rounds = 0
+
     def drafts(self) -> None:
-        """It drafts now."""
+        """It drafts now.  A try begins with what was measured at first: the machine may differ."""
         if self.due:
             self.patience = min(2 * self.patience, LAST_REST)
+            self._rounds_ms.clear()
         self.rested = 0
 
     def settle(self, drafted: int, accepted: int) -> None:
-        """A round of ``drafted`` drafts ended: right ones earn credit and the next try."""
+        """A round of ``drafted`` drafts ended: right ones earn credit and the next try.
+
+        How often a trained one is right is known; one without weights may have found its text.
+        """
         if accepted == drafted:
-            self.patience = 0
-        elif accepted:
+            self.patience = FIRST_REST if self.trained else 0
+        elif accepted and not self.trained:
             self.patience = FIRST_REST
         else:
             self.patience = max(self.patience, FIRST_REST)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
 from mlxfill.contracts import Fault
+from mlxfill.engine.counters import StepClock
+from mlxfill.engine.drafter import LAST_REST
 from mlxfill.engine.gate import NOTHING, Gate, Plan
 from mlxfill.model.reading import row
 from mlxfill.plugins.faults import one_line
@@ -22,9 +23,10 @@ FLUSH = 64
 """Plain tokens after which a resting drafter is told what happened."""
 LAST_PAUSE = 7
 """Most tokens between two calls of a drafter that answers with no drafts."""
-FOLLOW, NOISE = 0.1, 0.05
-COMPARABLE = 8
-"""Rounds after plain steps whose time may be compared with that of the steps."""
+LOOK = 4
+"""Plain steps of a look at what they cost: the first one's time says nothing."""
+WORTH_A_TRY = 1.15
+"""What perfect drafts must promise for a drafter at rest to be tried before its longest rest."""
 _TALLY = ("drafted_by_position", "accepted_by_position", "acceptance_lengths")
 
 
@@ -59,8 +61,8 @@ class Drafting:
         self._stream = stream
         self._on_fault = on_fault
         self._taps: list[mx.array] = []
-        self._started = 0.0
-        self._rounds = 0
+        self._clock = StepClock()
+        self._looking = 0
         self._pause = self._idle = 0
         self._mute = False
 
@@ -121,18 +123,32 @@ class Drafting:
 
     def plan(self, gate: Gate, room: int) -> Plan:
         """How deep to draft now; a resting drafter is tried again from time to time."""
-        limit = min(self.cap, room)
-        if not self.alive or limit < 1 or self._idle > 0:
+        limit = self.limit(room)
+        if not limit or self._looks(gate):
             return NOTHING
         drafter = self.drafter
         plan = gate.plan(
-            drafter.survival, 0, limit, draft_cost=self.draft_cost, credit=drafter.credit
+            drafter.survival,
+            0,
+            limit,
+            draft_cost=lambda depth: self.cost_now(gate, depth),
+            credit=drafter.credit,
         )
         if plan.depth:
             return plan
-        if drafter.due and self._could_pay(gate, limit):
-            return Plan(limit, 0.0)
-        return NOTHING
+        return Plan(self.tried(gate, room), 0.0)
+
+    def _looks(self, gate: Gate) -> bool:
+        """Whether to leave this round to a plain step, so that the clock knows what those cost.
+
+        Whether rounds pay is told in steps, and a machine may become faster or slower.
+        """
+        if not self._looking and gate.enabled and not gate.curve.fixed and self.drafter.looks():
+            self._looking = LOOK
+        if not self._looking:
+            return False
+        self._looking -= 1
+        return True
 
     def limit(self, room: int) -> int:
         """Most ids that it may draft now, whether it pays or not."""
@@ -141,30 +157,37 @@ class Drafting:
     def tried(self, gate: Gate, room: int) -> int:
         """How deep to draft although it does not seem to pay: a resting one's try, when due."""
         limit = self.limit(room)
-        return limit if limit and self.drafter.due and self._could_pay(gate, limit) else 0
+        if not limit or not self.drafter.due:
+            return 0
+        worth = self._promise(gate, limit)
+        late = self.drafter.rested >= LAST_REST
+        return limit if worth > WORTH_A_TRY or (late and worth > 1) else 0
+
+    def _promise(self, gate: Gate, limit: int) -> float:
+        """Tokens per cost of perfect drafts, in the best depth, by what was measured at first."""
+        cost = self.drafter.cost or 0.0
+        return max((1 + d) / (gate.curve.cost(1 + d) + d * cost) for d in range(1, limit + 1))
 
     @property
     def draft_cost(self) -> float:
-        """Cost of one draft in plain steps."""
+        """Cost of one draft in plain steps, as measured at first."""
         return self.drafter.cost or 0.0
 
-    def _could_pay(self, gate: Gate, limit: int) -> bool:
-        """Whether even perfect drafts would be worth their cost."""
-        return any(
-            1 + d > gate.curve.cost(1 + d) + d * self.draft_cost for d in range(1, limit + 1)
-        )
+    def cost_now(self, gate: Gate, depth: int) -> float:
+        """Cost of each of ``depth`` drafts in plain steps, as rounds show it."""
+        return self.drafter.draft_cost(depth, gate.curve)
 
     def rest(self, tokens: Sequence[int], held: int) -> None:
         """A plain step or another's round went by."""
-        self.drafter.rested += 1
-        self._rounds = 0
+        self.drafter.rests()
+        self._clock = StepClock()
         self._idle -= 1
         if held - self.processed >= FLUSH:
             self.catch_up(tokens, held)
 
     def draft(self, pending: int, depth: int, position: int) -> list[int] | mx.array:
         """Up to ``depth`` ids after ``pending``: host ids, or ``[d]`` on the device."""
-        self._started = time.perf_counter()
+        self._clock.start()
         self.drafter.drafts()
         drafts: list[int] | mx.array | None = self._guard(
             "draft", lambda: self._drafts(pending, depth, position)
@@ -211,21 +234,20 @@ class Drafting:
         )
         self.processed += len(entered)
 
-    def timed(self, gate: Gate, drafted: int) -> None:
-        """Learn the cost of drafting from the wall time since ``draft`` was called.
+    def timed(self, gate: Gate, drafted: int, accepted: int) -> None:
+        """A round ended: learn what drafting costs from its wall time, read to read.
 
-        Only soon after plain steps, since the machine may have become faster or slower since
-        the last one, and not in the round that caught up with them.
+        The first round after something else says nothing: it also brings the drafter up to date.
         """
-        curve = gate.curve
-        self._rounds += 1
-        if not drafted or not curve.step_ms or not 1 < self._rounds <= COMPARABLE:
+        clock, curve = self._clock, gate.curve
+        clock.read()
+        clock.ready()
+        self.drafter.rounds += 1
+        if not drafted or not clock.step_s or curve.fixed:
             return
-        ms = (time.perf_counter() - self._started) * 1e3
-        extra = ms / curve.step_ms - curve.cost(1 + drafted)
-        # An outlier (another process, a page fault) may not move the cost far at once.
-        seen = min(max(extra / drafted, 0.0), 2 * self.draft_cost + NOISE)
-        self.drafter.cost = self.draft_cost + FOLLOW * (seen - self.draft_cost)
+        rewound = curve.rewind * curve.cost(1 + drafted) if accepted < drafted else 0.0
+        ms = clock.step_s * 1e3 - rewound * curve.quiet_step_ms
+        self.drafter.timed(drafted, max(ms, 0.0))
 
     # --- checkpoints -----------------------------------------------------------------
 

@@ -8,18 +8,22 @@ cost, 0 included, so that on hardware where n ids cost n steps speculation stays
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
+from statistics import median
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 MARGIN = 1.03
 """A window must promise this much more per cost than a plain step: estimates are noisy."""
 UNLIKELY = 0.02
 FOLLOW = 0.15
 """Weight of a newly observed window time in the running cost of its size."""
+NEWEST = 9
+"""Times that count: those that another process held up must not decide."""
 EXPLORE_DEPTH = 7
 EXPLORE_EVERY = 32
 """Where drafts are almost surely right a window costs little more than its tokens are worth even
@@ -46,9 +50,19 @@ class CostCurve:
     points: dict[int, float] = field(factory=lambda: {1: 1.0})
     rewind: float = 0.0
     fixed: bool = False
-    step_ms: float = 0.0
     seen: dict[int, int] = field(factory=dict, repr=False, eq=False)
     _table: list[float] = field(factory=list, repr=False, eq=False)
+    _steps: deque[float] = field(factory=lambda: deque(maxlen=NEWEST), repr=False, eq=False)
+
+    @property
+    def step_ms(self) -> float:
+        """Wall time of a plain step: the median of the newest, 0 before the first."""
+        return median(self._steps) if self._steps else 0.0
+
+    @property
+    def quiet_step_ms(self) -> float:
+        """The same of steps that nothing else held up, to compare with ``quiet`` others."""
+        return quiet(self._steps) if self._steps else 0.0
 
     @classmethod
     def free(cls) -> CostCurve:
@@ -92,13 +106,14 @@ class CostCurve:
         if self.fixed:
             return
         if n == 1:
-            self.step_ms = ms if not self.step_ms else self.step_ms + FOLLOW * (ms - self.step_ms)
+            self._steps.append(ms)
             return
-        if not self.step_ms:
+        step_ms = self.step_ms
+        if not step_ms:
             return
         known, before = self.cost(n), self.seen.get(n, 0)
         # An outlier (another process, a page fault) may not move the curve far at once.
-        cost = min(ms / self.step_ms, 3 * known)
+        cost = min(ms / step_ms, 3 * known)
         self.points[n] = known + max(FOLLOW, 0.5 / (1 + before)) * (cost - known)
         self.seen[n] = before + 1
         self._table.clear()
@@ -197,13 +212,13 @@ class Gate:
         limit: int,
         known: int = 1,
         *,
-        draft_cost: float = 0.0,
+        draft_cost: Callable[[int], float] | None = None,
         credit: float = 0.0,
     ) -> Plan:
         """Depth 0 to ``limit`` after ``known`` ids that enter anyway.
 
-        ``draft_cost``: cost of drafting one id, in plain steps.  ``credit``: steps that a
-        producer with a record of its own may lose beyond the purse.
+        ``draft_cost``: of a depth the cost of each draft, in plain steps; None: they cost nothing.
+        ``credit``: steps that a producer with a record of its own may lose beyond the purse.
         """
         if not self.enabled:
             return Plan(limit, float(limit))
@@ -214,30 +229,30 @@ class Gate:
             if alive < UNLIKELY:
                 break
             expected += alive
-            if self._loss(known, d, draft_cost) > self.purse.steps + credit:
+            drafting = d * draft_cost(d) if draft_cost else 0.0
+            if self._loss(known, d) + drafting > self.purse.steps + credit:
                 continue
-            cost = curve.cost(known + d) * (1.0 + curve.rewind * (1.0 - alive)) + d * draft_cost
+            cost = curve.cost(known + d) * (1.0 + curve.rewind * (1.0 - alive)) + drafting
             cost -= curve.cost(known) - 1.0  # the known ids are paid for in any case
             if expected > best * cost:
                 best, depth, gain = expected / cost, d, expected - cost
         if depth:
             return Plan(depth, gain)
-        return self._explore(survival, evidence, limit) if not draft_cost else NOTHING
+        return self._explore(survival, evidence, limit) if draft_cost is None else NOTHING
 
     def _explore(self, survival: Survival, evidence: int, limit: int) -> Plan:
         """A try of a closed gate when it is due; due until ``observed``."""
         if limit < EXPLORE_DEPTH or survival.rate(evidence) ** EXPLORE_DEPTH < SURE:
             return NOTHING
-        if self._loss(1, EXPLORE_DEPTH, 0.0) > self.purse.steps:
+        if self._loss(1, EXPLORE_DEPTH) > self.purse.steps:
             return NOTHING
         self._closed_on_sure += 1
         return Plan(EXPLORE_DEPTH, 1.0) if self._closed_on_sure > EXPLORE_EVERY else NOTHING
 
-    def _loss(self, known: int, drafted: int, draft_cost: float) -> float:
-        """Steps lost by a window in which no draft is right."""
+    def _loss(self, known: int, drafted: int) -> float:
+        """Steps lost by a window in which no draft is right, what drafts cost apart."""
         curve = self.curve
-        cost = curve.cost(known + drafted) * (1.0 + curve.rewind) - curve.cost(known)
-        return cost + drafted * draft_cost
+        return curve.cost(known + drafted) * (1.0 + curve.rewind) - curve.cost(known)
 
     def settle(self, drafted: int, accepted: int, draft_cost: float = 0.0) -> None:
         """A window after one known id won ``accepted`` tokens: book gain or loss."""
@@ -257,6 +272,11 @@ class Gate:
     def observed(self, n: int, ms: float) -> None:
         """A window of ``n`` ids, or a plain step, took ``ms``."""
         self.curve.observe(n, ms)
+
+
+def quiet(times: Collection[float]) -> float:
+    """A low one of some times: what else a machine does makes them longer, never shorter."""
+    return sorted(times)[len(times) // 4]
 
 
 def points_from(times: Mapping[int, float]) -> dict[int, float]:

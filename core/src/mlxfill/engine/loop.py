@@ -101,7 +101,8 @@ class DecodeLoop(Course):
         self, drafting: Drafting, drafts: Sequence[int] | mx.array, offer: Offer | None
     ) -> Iterator[Emitted]:
         """Window of the pending token and what the drafter guesses."""
-        judged, values = self._judge(drafts, drafting.origin, drafting.draft_cost)
+        cost = drafting.cost_now(self.gate, len(drafts))
+        judged, values = self._judge(drafts, drafting.origin, cost)
         if offer is not None:
             self.settle_first(offer, judged.sampled[0])
         if self.session.on_drafts is not None:
@@ -111,7 +112,7 @@ class DecodeLoop(Course):
         )
         if self.forwarder.phases is not None:
             self.forwarder.phases.end("commit")
-        drafting.timed(self.gate, len(values))
+        drafting.timed(self.gate, len(values), judged.accepted)
         yield from self.emit_judged(values, judged, drafting.origin)
 
     def _judge(
@@ -147,7 +148,6 @@ class DecodeLoop(Course):
         hot = self.session.near() or (offer is not None and self.promising(offer))
         clock = StepClock()
         while True:
-            clock.start()
             more = not hot and self.budget > 1 and not self._halts()
             ahead = self._dispatch(flight[0], unread=1) if more else None
             token = one_id(flight[0])
@@ -155,7 +155,9 @@ class DecodeLoop(Course):
             if offer is not None:
                 self.settle_first(offer, token)
             if self.enter((token,), flight[1]):
+                clock.ready()
                 yield Emitted(token, SAMPLED, flight[1])
+                clock.start()
             if ahead is None or self.ending is not None:
                 return
             self.rest_drafter()
@@ -165,7 +167,6 @@ class DecodeLoop(Course):
                 yield from self._inject(offer, ahead)
                 return
             hot = self.wants_hot(offer)
-            clock.ready()
             flight = ahead
 
     def _halts(self) -> bool:
