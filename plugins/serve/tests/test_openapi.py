@@ -1,0 +1,63 @@
+"""Whatever the OpenAPI document allows, and much that it does not, is answered without a crash."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.generation import GenerationMode
+
+from mlxfill_serve.openapi import document
+
+if TYPE_CHECKING:
+    import httpx
+
+SHORT = {"max_tokens": 2, "max_completion_tokens": 2, "n": 1}
+SCHEMA = schemathesis.openapi.from_dict(document())
+OPERATIONS = {each.ok().label: each.ok() for each in SCHEMA.get_all_operations()}
+
+quick = settings(
+    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+
+
+@pytest.mark.parametrize("label", OPERATIONS)
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_no_request_makes_the_server_fail(served: Any, label: str, mode: GenerationMode) -> None:
+    cases = OPERATIONS[label].as_strategy(generation_mode=mode)
+
+    @quick
+    @given(st.data())
+    def ask(data: st.DataObject) -> None:
+        case = data.draw(cases)
+        if isinstance(case.body, dict):  # long replies would show nothing more
+            case.body = {k: SHORT[k] if _long(k, v) else v for k, v in case.body.items()}
+        response = case.call(base_url=served.url)
+        case.validate_response(response, checks=[not_a_server_error])
+        assert served.worker.alive
+
+    if mode is GenerationMode.POSITIVE or label.startswith("POST"):
+        ask()
+
+
+def _long(name: str, value: object) -> bool:
+    return name in SHORT and isinstance(value, int) and value > SHORT[name]
+
+
+def test_the_document_names_every_path_and_field(http: httpx.Client) -> None:
+    told = http.get("/openapi.json").json()
+    assert told == document()
+    assert set(told["paths"]) == {
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/models",
+        "/v1/models/{name}",
+        "/health",
+        "/metrics",
+    }
+    fields = told["components"]["schemas"]["ChatBody"]["properties"]
+    assert {"messages", "tools", "response_format", "adapters", "mlxfill"} <= set(fields)
