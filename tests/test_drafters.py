@@ -102,6 +102,22 @@ def test_the_command_line_drafts(draft: str, capsys: pytest.CaptureFixture[str])
     assert len(spec["drafted_by_position"]) == 2
 
 
+def test_phases_are_shown_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["generate", "--model", "tiny", "--draft", "tiny-mtp", "--max-tokens", "8", ASK]
+    assert main([*arguments, "--phase-times"]) == 0
+    said = capsys.readouterr().err
+    assert all(f"{phase} " in said for phase in ("ms: draft", "verify", "sample", "commit"))
+    assert main(arguments) == 0
+    assert "ms: " not in capsys.readouterr().err
+
+
+@each_draft
+def test_what_a_draft_costs_is_measured_on_loading(draft: str) -> None:
+    with mlxfill.load("tiny", draft=draft, plugins=[PLUGIN[draft]], config={}) as engine:
+        assert engine.drafter is not None
+        assert (engine.drafter.cost or 0) > 0
+
+
 @each_draft
 def test_an_audit_says_identical(draft: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--model", "tiny", "--draft", draft, "--max-tokens", "40", ASK]) == 0

@@ -58,6 +58,20 @@ class Saving:
         return {"checkpoint": self.checkpoint, "checkpoint_every": self.checkpoint_every}
 
 
+@define
+class Timing:
+    """What is timed beyond the whole."""
+
+    phase_times: Annotated[
+        bool,
+        typer.Option(
+            "--phase-times",
+            help="Time drafting, verifying, sampling and committing. Each phase is computed to its "
+            "end: without the overlap of host and device decoding is slower.",
+        ),
+    ] = False
+
+
 @grouped
 def generate(  # noqa: PLR0913, PLR0917 - groups of options
     ctx: typer.Context,
@@ -66,13 +80,14 @@ def generate(  # noqa: PLR0913, PLR0917 - groups of options
     decoding: Decoding,
     probabilities: Probabilities,
     saving: Saving,
+    timing: Timing,
     output: Output,
 ) -> None:
     """Answer a prompt.  Text goes to standard output, statistics to standard error."""
     prompt, tools = ask.read()
     config = invocation(ctx).config()
     decoding.check(config)
-    given = {**probabilities.given(), **saving.given()}
+    given = {**probabilities.given(), **saving.given(), "phase_times": timing.phase_times}
 
     from mlxfill.cli.waiting import waiting
 

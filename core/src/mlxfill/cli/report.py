@@ -35,7 +35,8 @@ def stats_table(stats: Stats) -> Table:
         "prompt": _prompt(stats),
         "prefill": f"{stats.prefill_ms / 1e3:.2f} s",
     }
-    table = bare_table(caption=f"seed {stats.seed}", caption_justify="left")
+    notes = [f"seed {stats.seed}", *_phases(stats)]
+    table = bare_table(caption="\n".join(notes), caption_justify="left")
     for name in cells:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_row(*cells.values())
@@ -47,6 +48,15 @@ def _accepted(stats: Stats) -> str:
     drafted, filled = stats.spec.get("drafted", 0), stats.fill.get("injected", 0)
     parts = [f"{stats.spec['accepted']}/{drafted}"] if drafted else []
     return " + ".join([*parts, *([f"{filled} filled"] if filled else [])]) or "-"
+
+
+def _phases(stats: Stats) -> list[str]:
+    """A line of the milliseconds in each phase of windows, if they were timed."""
+    times = stats.spec.get("phase_ms")
+    if not times:
+        return []
+    parts = [f"{name} {ms:.1f}" for name, ms in times.items()]
+    return [f"ms: {', '.join(parts)}"]
 
 
 def _prompt(stats: Stats) -> str:

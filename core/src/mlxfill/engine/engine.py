@@ -11,6 +11,7 @@ from mlxfill.config import load_config
 from mlxfill.contracts import Fault
 from mlxfill.engine.calibrate import curve_for, store
 from mlxfill.engine.checkpoint.identity import fingerprint, lasting
+from mlxfill.engine.drafter import estimated_cost
 from mlxfill.engine.gate import CostCurve, Purse
 from mlxfill.engine.legal import is_whole
 from mlxfill.engine.mount import bundled, mount
@@ -310,6 +311,17 @@ class Engine:
         if offering or self.drafter is not None:
             self.no_rewind()
             self.curve()
+        if self.drafter is not None:
+            self.time_drafts(self.drafter, self.num_draft_tokens)
+
+    def time_drafts(self, drafter: Drafter, most: int | None) -> None:
+        """Measure what a draft costs when up to ``most`` are made at once; only the first time."""
+        depth = drafter.provider.default_depth if most is None else most
+        if drafter.cost is None and depth:
+            curve = self.curve() if self.config.gate.enabled else None
+            drafter.cost = estimated_cost(
+                self.target, drafter.provider, depth, self.mlx_stream, curve, self.team.clock
+            )
 
     def _setup(self) -> tuple[object, ...]:
         """What decisions depend on, all ranks alike."""

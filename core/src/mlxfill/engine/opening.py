@@ -11,7 +11,6 @@ from mlxfill.contracts import Event, Fault, Limits, Request
 from mlxfill.engine.boundaries import boundaries
 from mlxfill.engine.checkpoint.keeper import Keeper
 from mlxfill.engine.checkpoint.plain import packed
-from mlxfill.engine.drafter import estimated_cost
 from mlxfill.engine.drafting import Drafting
 from mlxfill.engine.forward import Forwarder
 from mlxfill.engine.gate import CostCurve, Gate, Survival
@@ -335,18 +334,14 @@ class Opening:
         ]
 
     def _drafting(self, drafter: Drafter, forwarder: Forwarder) -> Drafting | None:
-        engine, provider = self.engine, drafter.provider
+        engine = self.engine
         cap = self._most_drafts(drafter)
         if not cap:
             return None
         if forwarder.window.unsupported:
             message = f"these caches cannot be used with a drafter: {self._no_rewind(forwarder)}"
             raise DrafterError(message)
-        if drafter.cost is None:
-            curve = engine.curve() if engine.config.gate.enabled else None
-            drafter.cost = estimated_cost(
-                engine.target, provider, cap, engine.mlx_stream, curve, engine.team.clock
-            )
+        engine.time_drafts(drafter, cap)
         try:
             drafting = Drafting(
                 drafter,
