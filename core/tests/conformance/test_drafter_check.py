@@ -290,7 +290,10 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "any length": (provider(Careless), "restored a checkpoint that claims 2 processed tokens"),
     "another error": (provider(Rude), "namespace with ValueError: foreign: raise DrafterError"),
     "half refused": (provider(Half), "has 2 rows after it refused a checkpoint, not 1"),
-    "shared": (provider(Scratch), r"drafted \[\d+\] in row 0 of 1, and \[\d+\] for that row alone"),
+    "shared": (
+        provider(Scratch),
+        r"drafted \[\d+\] in row 0 of 1, and \[\d+\] for the same row alone",
+    ),
 }
 
 

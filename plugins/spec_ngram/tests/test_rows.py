@@ -163,3 +163,31 @@ def test_drafts_may_come_from_a_rule_instead_of_a_lookup() -> None:
     assert drafts(opened, 20, depth=1) == [[21]]
     restored = NgramRows("rule", partial(RuleGuesser, next_two), [opened.capture(0)])
     assert drafts(restored, 20) == [[21, 22]]
+
+
+@given(IDS, st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), max_size=12))
+def test_a_restored_row_follows_what_it_followed(
+    prompt: list[int], story: list[tuple[int, int]]
+) -> None:
+    opened, pending = prefilled(prompt), 1
+    for fresh, accepted in story:
+        (draft,) = drafts(opened, pending)
+        if draft:
+            opened.commit([[*draft[:accepted], fresh]])
+            pending = fresh
+    restored = rows(opened.capture(0))
+    for _ in range(2):  # an empty draft leaves the round open
+        assert drafts(restored, pending) == drafts(opened, pending)
+        restored = rows(opened.capture(0))
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{}, {"pending": "x", "state": ""}, {"pending": "1 2", "state": "0 0 0 0"},
+     {"pending": "", "state": "99 4 0 0"}, {"pending": "", "state": "1 2"},
+     {"pending": "", "state": "-1 0 0 0"}],
+)  # fmt: skip
+def test_a_checkpoint_with_a_broken_state_is_refused(metadata: dict[str, str]) -> None:
+    checkpoint = evolve(prefilled(PROMPT).capture(0), metadata=metadata)
+    with pytest.raises(DrafterError, match="make it anew"):
+        rows(checkpoint)

@@ -47,11 +47,16 @@ class ScriptedDrafter:
         sampling: DraftSampling,  # noqa: ARG002 - a script needs no sampling
         checkpoints: Sequence[DraftCheckpoint | None],
     ) -> ScriptedRows:
-        """One row that has seen nothing yet."""
-        if list(checkpoints) != [None]:
-            message = "a scripted drafter has one row and no checkpoints"
+        """One row, new or as it was captured.
+
+        :raises DrafterError: it shall be several, or the checkpoint is another drafter's.
+        """
+        if len(checkpoints) != 1:
+            message = f"a scripted drafter has one row, not {len(checkpoints)}"
             raise DrafterError(message)
         rows = ScriptedRows(self, target)
+        if checkpoints[0] is not None:
+            rows.restore(checkpoints[0])
         self.opened.append(rows)
         return rows
 
@@ -134,9 +139,22 @@ class ScriptedRows:
         raise NotImplementedError
 
     def capture(self, row: int) -> DraftCheckpoint:
-        """A row without tensors."""
+        """What the row was told: ``known`` ``[L]`` int32, and ``taps`` ``[1, L, n*H]``."""
+        import mlx.core as mx
+
         _expect(row == 0, f"there is no row {row}")
-        return DraftCheckpoint(self.namespace, len(self.known), {})
+        tensors = {"known": mx.array(self.known, mx.int32)}
+        if self.taps:
+            tensors["taps"] = mx.concatenate(self.taps, axis=1)
+        return DraftCheckpoint(self.namespace, len(self.known), tensors)
+
+    def restore(self, checkpoint: DraftCheckpoint) -> None:
+        """Know what a captured row knew.  Raises ``DrafterError`` for that of another drafter."""
+        if checkpoint.namespace != self.namespace:
+            message = f"a checkpoint of {checkpoint.namespace!r} is none of {self.namespace!r}"
+            raise DrafterError(message)
+        self.known = list(_row(checkpoint.tensors["known"][None]))
+        self.taps = [checkpoint.tensors["taps"]] if "taps" in checkpoint.tensors else []
 
     def close(self) -> None:
         """Note it."""

@@ -17,6 +17,13 @@ class Guesser(Protocol):
     def evidence(self) -> int:
         """How many ids at the end of the history the newest guess explains."""
 
+    @property
+    def state(self) -> tuple[int, ...]:
+        """What it remembers besides the history, for ``resume``."""
+
+    def resume(self, state: tuple[int, ...]) -> None:
+        """Remember that again, after ``seed`` with the history.  ``ValueError`` for nonsense."""
+
     def seed(self, ids: Iterable[int]) -> None:
         """Add ids that were not guessed at: a prompt, or a restored history."""
 
@@ -34,10 +41,14 @@ class RuleGuesser:
     """
 
     evidence = 0  # a rule knows what follows, whatever came before
+    state = ()
 
     def __init__(self, rule: Callable[[Sequence[int]], Sequence[int]]) -> None:
         self.history: list[int] = []
         self._rule = rule
+
+    def resume(self, state: tuple[int, ...]) -> None:
+        """Nothing to remember."""
 
     def seed(self, ids: Iterable[int]) -> None:
         """Add ids."""

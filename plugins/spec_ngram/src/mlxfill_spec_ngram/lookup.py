@@ -38,6 +38,14 @@ class FixedLookup:
         self.history = self._index.history
         self.evidence = 0
 
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Nothing besides the history."""
+        return ()
+
+    def resume(self, state: tuple[int, ...]) -> None:
+        """Nothing to remember."""
+
     def seed(self, ids: Iterable[int]) -> None:
         """Add ids of a prompt."""
         self._index.extend(ids)
@@ -90,6 +98,19 @@ class FollowingLookup:
         # The ids from there on, and where the history goes on after each.
         self._after_lost: dict[int, int] = {}
 
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Which occurrence is followed for how long, and where a long match broke, until when."""
+        return (self._next, self.evidence, self._lost, self._lost_until)
+
+    def resume(self, state: tuple[int, ...]) -> None:
+        """Follow that occurrence again."""
+        self._next, self.evidence, self._lost, self._lost_until = state
+        broke_at = max(self._lost_until - _NEARBY - 1, 0)
+        if min(state) < 0 or max(self._next, self._lost, broke_at) > len(self.history):
+            raise ValueError(f"{state} lies outside a history of {len(self.history)} ids")
+        self._expect_return(self.history[self._lost : min(self._lost + _NEARBY, broke_at)])
+
     def seed(self, ids: Iterable[int]) -> None:
         """Add ids of a prompt: the next guess starts afresh."""
         self._index.extend(ids)
@@ -130,10 +151,13 @@ class FollowingLookup:
         if self.evidence >= _TRUSTED:
             self._lost = at
             self._lost_until = len(self.history) + _NEARBY + 1
-            nearby = self.history[at : at + _NEARBY]
-            following = range(at + len(nearby), at, -1)
-            self._after_lost = dict(zip(reversed(nearby), following, strict=True))
+            self._expect_return(self.history[at : at + _NEARBY])
         self._next = self.evidence = 0
+
+    def _expect_return(self, nearby: Sequence[int]) -> None:
+        """The lost match may be resumed after one of the ids ``nearby``, which stand there."""
+        following = range(self._lost + len(nearby), self._lost, -1)
+        self._after_lost = dict(zip(reversed(nearby), following, strict=True))
 
     def _look_up(self) -> None:
         start, length = self._index.find()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from mlxfill_spec_ngram.guesser import Guesser
 
+_PENDING, _STATE = "pending", "state"
 _IDS = "ids"
 """Name of the one tensor of a checkpoint: the row's history, ``[processed_tokens]`` int32."""
 
@@ -88,11 +89,14 @@ class NgramRows:
         self._rows = [self._rows[row] for row in rows]
 
     def capture(self, row: int) -> DraftCheckpoint:
-        """The ids that the row has processed: all that the target's caches hold."""
+        """The ids that the row has processed, all that the target's caches hold, and what its
+        guesser remembers besides.
+        """
         import mlx.core as mx
 
         ids = self._rows[row].processed()
-        return DraftCheckpoint(self.namespace, len(ids), {_IDS: mx.array(ids, dtype=mx.int32)})
+        tensors = {_IDS: mx.array(ids, dtype=mx.int32)}
+        return DraftCheckpoint(self.namespace, len(ids), tensors, self._rows[row].remembered())
 
     def close(self) -> None:
         """Release the histories."""
@@ -100,9 +104,15 @@ class NgramRows:
 
     def _restored(self, checkpoint: DraftCheckpoint | None) -> _Row:
         guesser = self._make_guesser()
-        if checkpoint is not None:
-            guesser.seed(self._checked(checkpoint))
-        return _Row(guesser)
+        if checkpoint is None:
+            return _Row(guesser)
+        ids, pending, state = self._checked(checkpoint), *_memory(checkpoint)
+        guesser.seed([*ids, *pending])
+        try:
+            guesser.resume(state)
+        except ValueError as error:
+            raise DrafterError(f"the checkpoint is broken: {error}; make it anew") from error
+        return _Row(guesser, round_open=bool(pending))
 
     def _checked(self, checkpoint: DraftCheckpoint) -> list[int]:
         if checkpoint.namespace != self.namespace:
@@ -147,6 +157,35 @@ class _Row:
     def processed(self) -> list[int]:
         history = self.guesser.history
         return list(history[: len(history) - self.round_open])
+
+    def remembered(self) -> dict[str, str]:
+        """The pending id of an open round and the guesser's state, as words."""
+        pending = self.guesser.history[-1:] if self.round_open else ()
+        return {_PENDING: _words(pending), _STATE: _words(self.guesser.state)}
+
+
+def _words(numbers: Sequence[int]) -> str:
+    return " ".join(map(str, numbers))
+
+
+def _memory(checkpoint: DraftCheckpoint) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Pending id and state of a checkpoint."""
+    try:
+        pending, state = (
+            tuple(int(word) for word in checkpoint.metadata[key].split())
+            for key in (_PENDING, _STATE)
+        )
+    except (KeyError, ValueError):
+        pending, state = (), ()
+        known = False
+    else:
+        known = len(pending) <= 1 and min(pending, default=0) >= 0
+    if not known:
+        raise DrafterError(
+            f"the checkpoint of drafter {checkpoint.namespace!r} does not hold its state: make it"
+            " anew"
+        )
+    return pending, state
 
 
 def _ids_of(tokens: mx.array) -> list[list[int]]:

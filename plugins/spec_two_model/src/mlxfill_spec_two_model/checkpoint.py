@@ -13,7 +13,7 @@ from mlxfill import DraftCheckpoint, DrafterError
 
 _STATE = "state"
 """Metadata key: a JSON object of which arrays belong to the caches' state, and of what else."""
-_ARRAYS, _REST = "arrays", "rest"
+_ARRAYS, _REST, _HELD = "arrays", "rest", "held"
 
 
 def saved(namespace: str, processed: int, cache: list[Any]) -> DraftCheckpoint:
@@ -22,7 +22,7 @@ def saved(namespace: str, processed: int, cache: list[Any]) -> DraftCheckpoint:
     arrays = {path: copy.copy(leaf) for path, leaf in leaves if isinstance(leaf, mx.array)}
     rest = {path: leaf for path, leaf in leaves if path not in arrays}
     mx.eval(arrays)
-    content = {_ARRAYS: sorted(arrays), _REST: rest}
+    content = {_ARRAYS: sorted(arrays), _REST: rest, _HELD: processed}
     return DraftCheckpoint(namespace, processed, arrays, {_STATE: json.dumps(content)})
 
 
@@ -42,13 +42,13 @@ def restore(checkpoint: DraftCheckpoint, namespace: str, cache: list[Any]) -> No
         states = tree_unflatten(list({**arrays, **content[_REST]}.items()))
         for entry, state in zip(cache, states, strict=True):
             entry.state = state
+        held = content[_HELD]  # recurrent states do not count their tokens
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise DrafterError(
             f"the checkpoint of drafter {namespace!r} does not hold its caches: make it anew"
         ) from error
-    offset = getattr(cache[0], "offset", checkpoint.processed_tokens)
-    if offset != checkpoint.processed_tokens:
+    if held != checkpoint.processed_tokens:
         raise DrafterError(
             f"the checkpoint of drafter {namespace!r} says {checkpoint.processed_tokens} processed"
-            f" tokens, its caches hold {offset}: make it anew"
+            f" tokens, its caches hold {held}: make it anew"
         )

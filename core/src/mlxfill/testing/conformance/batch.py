@@ -51,6 +51,7 @@ class Batch:
     log: list[str] = field(factory=list)
     drafted: int = 0
     kept: int = 0
+    stopped: bool = False
     _checkpoints: list[tuple[DraftCheckpoint, dict[str, Any]]] = field(factory=list)
 
     @classmethod
@@ -93,9 +94,10 @@ class Batch:
         for at, (row, mine) in enumerate(zip(self.members, together, strict=True)):
             (single,) = self._draft(row.alone, [row], depth)
             if single != mine:
-                rows = len(self.members)
+                twin = "never stopped" if self.stopped else "alone"
                 raise self.breach(
-                    f"drafted {mine} in row {at} of {rows}, and {single} for that row alone"
+                    f"drafted {mine} in row {at} of {len(self.members)}, and {single} for the same"
+                    f" row {twin}"
                 )
         self.drafted += sum(map(bool, together))
         if not any(together):
@@ -156,6 +158,7 @@ class Batch:
     def restore(self) -> None:
         """Every row stops and goes on from its stored checkpoint; the twins never stop."""
         self.log.append("all rows restored from their checkpoints")
+        self.stopped = True
         checkpoints = [stored(self.capture(at)) for at in range(len(self.members))]
         with blamed(self.breach, "open()"):
             self.rows.close()

@@ -39,7 +39,7 @@ METHODS = ("prefill", "draft", "commit", "consume", "append", "keep", "capture",
 SAMPLINGS = (Sampling(seed=1), Sampling(seed=2, temperature=0.9))
 ENGINE_EXAMPLES = 16
 MOST_ROWS = 4
-IDS = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 30, VOCAB - 2, VOCAB - 1]
+IDS = [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 30, VOCAB - 2, VOCAB - 1]
 """Few tokens, so that they repeat, and the last ones of the vocabulary."""
 
 
@@ -129,13 +129,13 @@ def stories(shortest_prompt: int) -> Any:  # noqa: ANN401 - a hypothesis strateg
         st.binary(min_size=4 * MOST_ROWS, max_size=4 * MOST_ROWS),
         st.integers(1, 6),
     )
-    prompts = st.integers(shortest_prompt, 6).flatmap(
+    prompts = st.integers(shortest_prompt, 12).flatmap(
         lambda length: st.lists(
             st.lists(ids, min_size=length, max_size=length).map(tuple), min_size=1, max_size=3
         )
     )
     return st.builds(
-        DraftStory, prompts.map(tuple), st.lists(acts, max_size=6).map(tuple), st.booleans()
+        DraftStory, prompts.map(tuple), st.lists(acts, max_size=8).map(tuple), st.booleans()
     )
 
 
@@ -202,6 +202,7 @@ def _do(batch: Batch, act: Act, full: bool) -> None:
         batch.capture(act.numbers[0] % rows)
     elif act.what == "restore":
         batch.restore()
+        batch.round(act.depth, act.numbers[:rows], act.ids[:rows])
 
 
 def _check_provider(provider: Any, target: Target, told: Callable[[str], Breach]) -> None:  # noqa: ANN401

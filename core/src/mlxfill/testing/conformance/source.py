@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Factory = Callable[[Request], Any]
 BUDGET = 200
+RARELY = 12
+"""One in so many tokens of a story strays from a given reply."""
 LONG = 5_000
 """Tokens of the prompt that stands for a long one."""
 
@@ -58,6 +60,7 @@ def check_proposal_source(
     report = Conformance(battery.name)
     shortest(battery.name, stories(len(sessions)), lambda s: battery.play(s, report), examples)
     with said_of(battery.name):
+        battery.play_sessions(report)
         battery.play_long()
     check_lossless(battery.name, factory, report)
     return report
@@ -90,6 +93,10 @@ class _Opening:
     words: str = ""
     reply: tuple[int, ...] | None = None
 
+    def follows(self, token: int) -> bool:
+        """Whether a token of a story gives way to a given reply, which few stray from."""
+        return self.reply is not None and token % RARELY > 0
+
     def expected(self, tokens: Sequence[int], period: int) -> int:
         """The next id: of the given reply, or what stood a period ago."""
         if self.reply is not None:
@@ -114,6 +121,12 @@ class _Battery:
         shared = [s for s in first if any(s is other for other in second)]
         if shared:
             raise Breach("the factory gives the same source to two requests: make one for each")
+
+    def play_sessions(self, report: Conformance) -> None:
+        """The caller's sessions from end to end, token by token."""
+        for at, (_, reply) in enumerate(self.sessions):
+            steps = (Step(0, (None,)),) * len(reply)
+            self.play(Story(len(OPENINGS) + at, (), 1, steps), report)
 
     def play_long(self) -> None:
         """Thousands of tokens, in bursts."""
@@ -215,7 +228,8 @@ class _Battery:
             fresh: list[int] = []
             for token in step.fresh:
                 known = [*played.tokens, *fresh]
-                fresh.append(opening.expected(known, story.period) if token is None else token)
+                usual = token is None or opening.follows(token)
+                fresh.append(opening.expected(known, story.period) if usual else token or 0)
             played.enter(fresh, singly=singly)
             if played.budget <= 0:
                 break
