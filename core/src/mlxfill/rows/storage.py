@@ -31,18 +31,28 @@ class Lengths:
         self.held: list[int] = []
         self._offsets: dict[int, mx.array] = {}
         self._masks: dict[object, mx.array] = {}
+        self._places: dict[object, mx.array] = {}
 
     def set(self, held: Sequence[int]) -> None:
         """The rows hold this many tokens now."""
         self.held = list(held)
         self._offsets.clear()
         self._masks.clear()
+        self._places.clear()
 
     def offset(self, ahead: int) -> mx.array:
         """``[B]`` positions after ``ahead`` ids of the present window."""
         if ahead not in self._offsets:
             self._offsets[ahead] = mx.array([n + ahead for n in self.held], mx.int32)
         return self._offsets[ahead]
+
+    def places(self, slots: Sequence[int], size: int) -> mx.array:
+        """``[B, 1, size, 1]`` slots into which a window of ``size`` ids is written."""
+        key = (tuple(slots), size)
+        if key not in self._places:
+            at = mx.array(list(slots), mx.int32)[:, None] + mx.arange(size, dtype=mx.int32)
+            self._places[key] = at[:, None, :, None]
+        return self._places[key]
 
     def mask(self, slots: Sequence[int], size: int, window: int | None) -> mx.array:
         """``[B, 1, size, T]``: id i of row b sees its slots up to ``slots[b] + i``, as far back
@@ -103,13 +113,15 @@ class RowKV:
     def _write(self, new: Sequence[mx.array]) -> None:
         size, slots = new[0].shape[2], self.slots()
         self._grow(self._longest() + size)
-        alike = len(set(slots)) == 1
-        for array, fresh in zip(self.arrays, new, strict=True):
-            if alike:
+        if len(set(slots)) == 1:
+            for array, fresh in zip(self.arrays, new, strict=True):
                 array[:, :, slots[0] : slots[0] + size] = fresh
-                continue
-            for b, at in enumerate(slots):
-                array[b : b + 1, :, at : at + size] = fresh[b : b + 1]
+        else:
+            at = self._lengths.places(slots, size)
+            self.arrays = [
+                mx.put_along_axis(array, mx.broadcast_to(at, fresh.shape), fresh, axis=2)
+                for array, fresh in zip(self.arrays, new, strict=True)
+            ]
         self._ahead = size
 
     def _filled(self, size: int) -> list[mx.array]:
