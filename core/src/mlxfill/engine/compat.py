@@ -16,6 +16,7 @@ from mlxfill.sampling import Sampling
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
+    from mlxfill.engine.course import Emitted
     from mlxfill.engine.run import Run
 
 MLX_LM_DEFAULTS = {
@@ -132,13 +133,25 @@ def _responses(
         yield respond(last.token, last.logprobs, last.origin, None)
     run.finish()
     detokenizer.finalize()
-    ending = run.ending
-    if count == max_tokens or ending is None or ending.eos is None:
+    stopped = run.ending is not None and run.ending.reason == "stop"
+    if count == max_tokens or not stopped:
         if last is not None:
-            reason = "stop" if ending is not None and ending.reason == "stop" else "length"
-            yield respond(last.token, last.logprobs, last.origin, reason)
+            yield respond(last.token, last.logprobs, last.origin, "stop" if stopped else "length")
         return
     if not count:
         prompt_tps = size / max(time.perf_counter() - started, 1e-9)
     count += 1
-    yield respond(ending.eos, ending.logprobs, SAMPLED, "stop")
+    yield respond(*_end(run, last), SAMPLED, "stop")
+
+
+def _end(run: Run, last: Emitted | None) -> tuple[int, mx.array | None]:
+    """The id that ended the reply, and what it was chosen from.
+
+    Where a reply ended because it was whole, an id that says so, as mlx-lm's callers expect.
+    """
+    ending = run.ending
+    if ending is not None and ending.eos is not None:
+        return ending.eos, ending.logprobs
+    ids = run.request.eos_ids
+    said = last.token if last is not None else 0
+    return min(ids, default=said), None if last is None else last.logprobs

@@ -132,9 +132,10 @@ class GrammarConstraint:
     def _back(self, count: int) -> None:
         del self._reply[-count:]
         length = len(self._reply)
-        if self._begin is not None and length < self._begin:
-            self._begin = None if self._block_end else 0
-        self._walk.back(self._walk.taken - max(length - (self._begin or length), 0))
+        if self._block_end and self._begin is not None and length < self._begin:
+            self._begin = None
+        kept = 0 if self._begin is None else length - self._begin
+        self._walk.back(max(self._walk.taken - kept, 0))
 
 
 def _only(logits: mx.array, token: int) -> mx.array:

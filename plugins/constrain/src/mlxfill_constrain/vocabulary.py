@@ -77,15 +77,18 @@ class Vocabulary:
 
 def check(matcher: LLMatcher) -> None:
     """Raise ``InputError`` with llguidance's reason when it gave up."""
-    if not matcher.is_error():
-        return
-    said = matcher.get_error().removesuffix("<non-verbose/>").split("<backtrace>")[0]
-    reason = " ".join(said.split())
+    if matcher.is_error():
+        raise _refusal(matcher.get_error())
+
+
+def _refusal(said: str) -> InputError:
+    said, _, _ = said.partition("<backtrace>")
+    reason = " ".join(said.split()).removesuffix(" <non-verbose/>")
     if reason.startswith("NoExtension"):
         reason = "no text satisfies it"
     if len(reason) > REASON_LENGTH:
         reason = f"{reason[:REASON_LENGTH]}..."
-    raise InputError(f"schema cannot be used: {reason}")
+    return InputError(f"schema cannot be used: {reason}")
 
 
 def _grammar(schema: Schema, whitespace: Whitespace) -> str:
@@ -94,7 +97,10 @@ def _grammar(schema: Schema, whitespace: Whitespace) -> str:
     match schema.kind:
         case "json":
             options: Any = SEPARATORS[whitespace]
-            return LLMatcher.grammar_from_json_schema(schema.text, defaults=options)
+            try:
+                return LLMatcher.grammar_from_json_schema(schema.text, defaults=options)
+            except ValueError as error:
+                raise _refusal(str(error)) from error
         case "regex":
             return LLMatcher.grammar_from_regex(schema.text)
         case "lark":

@@ -1,0 +1,144 @@
+"""Schemas that cannot be used: one line with the reason, never a hang."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from mlxfill import ConfigError, InputError, load_config
+from mlxfill_constrain import ConstrainSettings, plugin
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """Objects in objects."""
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return schema
+
+
+def ref(name: str) -> dict[str, str]:
+    """A reference to a definition."""
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def keyed(letter: str, number: int) -> dict[str, Any]:
+    """A text under a name of its own."""
+    return {"properties": {f"{letter}{number}": {"type": "string"}}}
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "unknown keyword": ({"not": {"type": "string"}}, 'Unimplemented keys: ."not"'),
+    "unknown type": ({"type": "strin"}, "Invalid type: strin"),
+    "nothing satisfies it": (
+        {"type": "object", "properties": {"a": False}, "required": ["a"]},
+        "property 'a'",
+    ),
+    "incompatible": ({"allOf": [{"type": "string"}, {"type": "number"}]}, "incompatible types"),
+    "itself": ({"$ref": "#"}, "no text satisfies it"),
+    "a circle": ({"$defs": {"a": ref("b"), "b": ref("a")}, **ref("a")}, "no text satisfies it"),
+    "a circle with more": (
+        {"$defs": {"a": {"allOf": [ref("a"), {"type": "string"}]}}, **ref("a")},
+        "circular references",
+    ),
+    "elsewhere": ({"$ref": "https://example.org/x.json"}, "is not present in a registry"),
+    "a file": ({"$ref": "file:///etc/hostname"}, "is not present in a registry"),
+    "too deep": (nested(400), "recursion limit"),
+    "too many combinations": (
+        {"allOf": [{"anyOf": [keyed("a", i), keyed("b", i)]} for i in range(25)]},
+        "schema too large",
+    ),
+    "look-ahead": ({"type": "string", "pattern": "^(?=a)b$"}, "look-around"),
+    "open group": ({"regex": "(a"}, "unclosed group"),
+    "a regex in too many groups": ({"regex": "(" * 5000 + "a" + ")" * 5000}, "invalid regex"),
+    "unknown rule": ({"lark": "start: nothing"}, 'unknown name: "nothing"'),
+    "a rule without end": ({"lark": "start: start"}, "no text satisfies it"),
+    "a grammar in too many groups": (
+        {"lark": "start: " + "(" * 3000 + '"a"' + ")" * 3000},
+        "too deeply nested",
+    ),
+    "too long": ({"enum": ["a" * 200_001]}, "200015 characters, more than the 200000"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_schema_is_refused_with_the_reason(held: Any, case: str) -> None:
+    schema, reason = REFUSED[case]
+    with held.engine() as engine, pytest.raises(InputError, match=reason) as raised:
+        engine.stream(held.prompt_ids, schema=schema)
+    message = str(raised.value)
+    assert message.startswith("schema ")
+    assert "\n" not in message
+    assert len(message) < 500
+
+
+HARD: dict[str, Any] = {
+    "backtracking": {"type": "string", "pattern": "^(a+)+$", "maxLength": 5},
+    "nested repetition": {"type": "string", "pattern": "^((a{1,9}){1,9}){1,9}$", "maxLength": 5},
+    "many states": {"regex": "[ab]*a[ab]{12}"},
+    "many values": {"enum": [f"v{i}" for i in range(9000)]},
+    "many properties": {
+        "type": "object",
+        "properties": {f"p{i}": {"type": "boolean"} for i in range(300)},
+        "additionalProperties": False,
+    },
+    "large bounds": {"type": "array", "items": {"const": 1}, "maxItems": 10**9},
+    "a recursive type": {
+        "$defs": {"n": {"type": "array", "items": ref("n"), "maxItems": 1}},
+        **ref("n"),
+    },
+    "ambiguous": {"lark": 'start: start start | "a" | "b"'},
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_a_hard_schema_is_answered(held: Any, case: str) -> None:
+    on, off = (held.write(schema=HARD[case], max_tokens=40, forced=f) for f in (True, False))
+    assert on.tokens == off.tokens
+    assert len(on.tokens) == 40 or on.finish_reason == "stop"
+
+
+def test_a_tokenizer_that_cannot_be_read(held: Any) -> None:
+    with held.engine() as engine:
+        request = engine.stream(held.prompt_ids, schema={"const": 1}).request
+    cases = ((Plain(), "fast tokenizer"), (Plain(Broken()), "cannot be used with"))
+    for tokenizer, reason in cases:
+        with pytest.raises(InputError, match=reason):
+            plugin.mlxfill_constraint(evolve(request, tokenizer=tokenizer), ConstrainSettings())
+
+
+class Broken:
+    """A tokenizer of the library's kind, with an algorithm that nobody knows."""
+
+    def no_padding(self) -> None: ...
+
+    def no_truncation(self) -> None: ...
+
+    def to_str(self) -> str:
+        return json.dumps({"version": "1.0", "model": {"type": "Rhyme"}})
+
+
+class Plain:
+    """A tokenizer without, or with, a fast one inside."""
+
+    has_thinking = False
+
+    def __init__(self, backend: object = None) -> None:
+        self.backend_tokenizer = backend
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "legal"),
+    [
+        ("forced", 1, "true or false"),
+        ("whitespace", "none", "'spaced', 'compact' or 'flexible'"),
+        ("max_size", 0, "at least 1"),
+    ],
+)
+def test_settings_are_checked(key: str, value: object, legal: str) -> None:
+    config = load_config({"plugins": {"constrain": {key: value}}})
+    with pytest.raises(ConfigError, match=f"plugins.constrain.{key} must be .*{legal}"):
+        config.plugin_settings("constrain", ConstrainSettings)
