@@ -9,6 +9,7 @@ import mlx.core as mx
 import pytest
 
 import mlxfill
+from mlxfill_bench import SAMPLES, Measurement, Plan, measure, read_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,3 +37,16 @@ def plain() -> Iterator[mlxfill.Engine]:
     """The tiny model without plugins."""
     with mlxfill.load("tiny", plugins=[], config={}) as engine:
         yield engine
+
+
+@pytest.fixture(scope="session")
+def measured() -> Measurement:
+    """Two prompts, answered by three arms twice."""
+    plan = Plan(
+        model="tiny",
+        prompts=read_prompts(SAMPLES)[:2],
+        arms=["spec-ngram", "fill-strict", "spec-ngram+draft=tiny-draft"],
+        rounds=2,
+        max_tokens=60,
+    )
+    return measure(plan, mlxfill.load_config({"gate": {"enabled": False}}))

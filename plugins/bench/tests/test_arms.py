@@ -6,7 +6,7 @@ import pytest
 
 import mlxfill
 from mlxfill_bench import PLAIN, open_arms
-from mlxfill_bench.arms import named_arms
+from mlxfill_bench.arms import named_arms, needed
 
 CONFIG = {"gate": {"enabled": False}}
 
@@ -16,9 +16,27 @@ def test_arms_are_plugins_joined_by_plus_and_plain_comes_first() -> None:
     assert named_arms("a,plain") == [PLAIN, "a"]
 
 
+def test_the_last_words_of_a_plugins_name_will_do() -> None:
+    assert named_arms("ngram,echo+ngram,qwen-mtp,none") == [
+        PLAIN,
+        "spec-ngram",
+        "fill-echo+spec-ngram",
+        "spec-qwen-mtp",
+        "none",
+    ]
+    assert named_arms("draft=ngram,ngram + draft=some/folder") == [
+        PLAIN,
+        "draft=ngram",
+        "spec-ngram+draft=some/folder",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
+        ("ngram,spec-ngram", "spec-ngram is named twice"),
+        ("draft=", "an arm is plugins joined by +, not 'draft='"),
+        ("draft=a+draft=b", "an arm has one drafter"),
         ("", "an arm is plugins joined by"),
         ("a,", "an arm is plugins joined by"),
         ("a++b", "not 'a++b'"),
@@ -64,7 +82,44 @@ def test_without_names_and_without_sources_there_is_nothing_to_measure() -> None
         pass
 
 
-def test_a_drafter_of_the_config_is_in_no_arm() -> None:
+def test_an_arm_may_have_a_drafter() -> None:
+    config = mlxfill.load_config(CONFIG)
+    names = ["draft=tiny-draft", "spec-ngram+draft=tiny-mtp"]
+    with open_arms("tiny", names, config) as arms:
+        drafters = [engine.drafter and engine.drafter.plugin for engine in arms.values()]
+        assert drafters == [None, "spec-two-model", "spec-qwen-mtp"]
+        used = {name: needed(engine, name) for name, engine in arms.items()}
+    assert used == {
+        PLAIN: (),
+        "draft=tiny-draft": ("spec-two-model",),
+        "spec-ngram+draft=tiny-mtp": ("spec-ngram", "spec-qwen-mtp"),
+    }
+
+
+def test_the_drafter_of_the_config_is_an_arm_where_none_are_named() -> None:
+    on = {"enabled": ["model-tiny", "spec-ngram", "spec-two-model"]}
+    config = mlxfill.load_config({**CONFIG, "plugins": on, "draft": "tiny-draft"})
+    with open_arms("tiny", None, config) as arms:
+        assert list(arms) == [
+            PLAIN,
+            "spec-ngram",
+            "draft=tiny-draft",
+            "spec-ngram+draft=tiny-draft",
+        ]
+
+
+def test_a_drafters_plugin_alone_needs_a_drafter() -> None:
+    with (
+        pytest.raises(mlxfill.InputError, match="spec-two-model has nothing to draft with"),
+        open_arms("tiny", ["spec-two-model"], mlxfill.load_config(CONFIG)),
+    ):
+        pass
+    config = mlxfill.load_config({**CONFIG, "draft": "tiny-draft"})
+    with open_arms("tiny", ["spec-two-model"], config) as arms:
+        assert arms["spec-two-model"].drafter is not None
+
+
+def test_a_drafter_of_the_config_is_in_no_other_arm() -> None:
     config = mlxfill.load_config({**CONFIG, "draft": "none", "draft_kind": "two-model"})
     with open_arms("tiny", ["spec-ngram"], config) as arms:
         assert all(engine.faults == [] for engine in arms.values())

@@ -1,10 +1,12 @@
-"""``mlxfill bench replay`` as it is typed: what it prints and how it ends."""
+"""``mlxfill bench``, ``bench replay`` and ``tune`` as they are typed: what they say and do."""
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from mlxfill.cli import main
 from mlxfill.testing.installed import HEADER, FakeSite
+from mlxfill_bench import effect, figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,20 +52,26 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSite]:
 
 
 @pytest.fixture
-def bench(
+def mlxfill(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, str, str]]:
-    """``bench("--arms", "spec-ngram")``: exit code, standard output, standard error."""
+    """``mlxfill("bench", "--arms", "spec-ngram")``: exit code, standard output and error."""
     monkeypatch.setenv("MLXFILL_GATE__ENABLED", "false")
     monkeypatch.setenv("COLUMNS", "120")
 
-    def bench(*arguments: str) -> tuple[int, str, str]:
-        code = main(["bench", "replay", *arguments])
+    def mlxfill(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
         out, err = capsys.readouterr()
         assert "Traceback" not in err
         return code, out, err
 
-    return bench
+    return mlxfill
+
+
+@pytest.fixture
+def bench(mlxfill: Callable[..., tuple[int, str, str]]) -> Callable[..., tuple[int, str, str]]:
+    """``bench("--arms", "spec-ngram")``: the same of ``mlxfill bench replay``."""
+    return partial(mlxfill, "bench", "replay")
 
 
 def complaint(outcome: tuple[int, str, str]) -> str:
@@ -165,7 +174,155 @@ def test_wrong_use_gets_one_line(bench: Any, arguments: list[str], said: str) ->
     assert said in complaint(bench(*arguments))
 
 
-def test_the_help_page_lists_the_command_without_importing_it() -> None:
+# --- the user's own prompts ------------------------------------------------------------
+
+BRIEF = ("--rounds", "1", "--limit", "1", "--max-tokens", "30")
+
+
+def test_own_prompts_are_measured_and_told_of(mlxfill: Any) -> None:
+    Path("p.jsonl").write_text('{"id": "mine", "prompt": "Say hi, say hi, say hi."}\n"Again."\n')
+    files = ("--json", "out.json", "--report", "out.html", "--png", "plots")
+    code, out, _ = mlxfill(
+        "bench", "--model", "tiny", "--prompts", "p.jsonl", "--arms", "plain,ngram", *BRIEF, *files
+    )
+    assert code == 0
+    assert "Model tiny, 1 prompts, 1 rounds, greedy, at most 30 tokens." in out
+    (row,) = [line.split() for line in out.splitlines() if line.startswith("spec-ngram")]
+    assert row[-2:] == ["1/1", "undecided"]
+    assert "No arm surely helps for these prompts." in out
+    told = json.loads(Path("out.json").read_text())
+    assert told["advice"]["arm"] is None
+    assert [list(arm["by_prompt"]) for arm in told["arms"]] == [["mine"]]
+    assert "mine</summary>" in Path("out.html").read_text()
+    assert Path("plots/speed.png").exists()
+
+
+def test_samples_are_measured_where_no_prompts_are_given(mlxfill: Any) -> None:
+    code, out, err = mlxfill("bench", "--arms", "echo,strict+echo", "--json", "-", *BRIEF)
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert [arm["arm"] for arm in told["arms"]] == ["fill-echo", "fill-strict+fill-echo"]
+    assert told["arms"][1]["figures"]["injected"] > 0
+    assert list(told["arms"][0]["by_prompt"]) == ["call-a-tool"]
+
+
+def test_drawn_texts_are_the_same_too(mlxfill: Any) -> None:
+    drawn = ("--temp", "0.8", "--seed", "3", "--cold")
+    _, out, _ = mlxfill("bench", "--arms", "ngram,draft=tiny-draft", "--json", "-", *BRIEF, *drawn)
+    told = json.loads(out)
+    assert (told["temperature"], told["seed"], told["cold"]) == (0.8, 3, True)
+    assert [arm["identical"] for arm in told["arms"]] == [1, 1]
+
+
+def test_raw_texts_are_continued(mlxfill: Any) -> None:
+    Path("p.txt").write_text("def f(x):\n")
+    _, out, _ = mlxfill(
+        "bench", "--prompts", "p.txt", "--raw", "--arms", "ngram", "--json", "-", *BRIEF
+    )
+    assert json.loads(out)["prompts"] == 1
+
+
+def test_an_arm_that_changes_the_text_is_told_of(mlxfill: Any, site: FakeSite) -> None:  # noqa: ARG001
+    Path("mlxfill.toml").write_text("[trust]\nassert = ['liar']\n")
+    code, out, _ = mlxfill("bench", "--arms", "liar", *BRIEF)
+    assert code == 0
+    assert "liar: other tokens than plain decoding: call-a-tool (asserted tokens may" in out
+
+
+def test_an_arm_that_fails_ends_with_an_exit_code(mlxfill: Any, site: FakeSite) -> None:
+    site.add("broken", LIAR.replace("view.length == self.at", "1 // 0"))
+    code, out, _ = mlxfill("bench", "--arms", "broken", *BRIEF)
+    assert code == 1
+    assert "faulty" in out
+    assert "broken: fault: broken (propose): ZeroDivisionError" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--prompts", "none.txt"], "none.txt: No such file"),
+        (["--arms", "zz-none"], "plugin 'zz-none' is not installed"),
+        (["--arms", "draft=zz-none", "--limit", "1"], "zz-none"),
+        (["--report", "none/out.html"], "--report none/out.html: there is no folder none"),
+        (["--report", "."], "--report .: is a folder"),
+        (["--json", "none/x.json"], "--json none/x.json: there is no folder none"),
+        (["--rounds", "0"], "--rounds"),
+        (["--temp", "-1"], "--temp"),
+        (["--slack", "2"], "--slack"),
+        (["--rounds", "3", "replay"], "--rounds stands before replay: put it behind"),
+    ],
+)
+def test_wrong_use_of_bench_gets_one_line(mlxfill: Any, arguments: list[str], said: str) -> None:
+    code, out, err = mlxfill("bench", *arguments)
+    assert (code in {1, 2}, out, len(err.splitlines())) == (True, "", 1)
+    assert said in err
+
+
+# --- tune ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def helping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measurements in which plain decoding takes ten times as long as it did."""
+    pairs = figures._pairs
+    monkeypatch.setattr(
+        figures, "_pairs", lambda *a: [(10 * plain, arm) for plain, arm in pairs(*a)] * 3
+    )
+    monkeypatch.setattr(effect, "FEWEST_PAIRS", 1)
+
+
+OLD = """\
+# Ours.
+model = "tiny"  # small
+
+[plugins]
+enabled = ["model-tiny", "fill-echo"]  # for now
+"""
+TUNE = ("tune", "--arms", "ngram", *BRIEF)
+
+
+def test_tune_writes_what_helps(mlxfill: Any, helping: None) -> None:  # noqa: ARG001
+    Path("mlxfill.toml").write_text(OLD)
+    code, out, _ = mlxfill(*TUNE, "--yes")
+    assert code == 0
+    assert "spec-ngram helps most: x" in out
+    assert '+enabled = ["spec-ngram", "model-tiny", "fill-echo"]  # for now' in out
+    assert out.splitlines()[-1] == "mlxfill.toml is written."
+    assert Path("mlxfill.toml").read_text() == OLD.replace('["model', '["spec-ngram", "model')
+
+
+@pytest.mark.parametrize("option", [[], ["--dry-run"], ["--dry-run", "--yes"]])
+def test_tune_shows_the_change_and_writes_nothing_unasked(
+    mlxfill: Any,
+    helping: None,  # noqa: ARG001
+    option: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("mlxfill.toml").write_text(OLD)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    code, out, err = mlxfill(*TUNE, *option)
+    assert code == 0
+    assert "+enabled = " in out
+    assert ("Nothing is written: give --yes." in err) == (option == [])
+    assert Path("mlxfill.toml").read_text() == OLD
+
+
+def test_tune_leaves_alone_what_is_right(mlxfill: Any) -> None:
+    Path("mlxfill.toml").write_text(OLD)
+    code, out, _ = mlxfill(*TUNE, "--yes")
+    assert code == 0
+    assert "The config is right as it is." in out
+    assert Path("mlxfill.toml").read_text() == OLD
+
+
+def test_tune_measures_installed_plugins_that_are_off(mlxfill: Any) -> None:
+    Path("mlxfill.toml").write_text(OLD)
+    _, out, _ = mlxfill("tune", *BRIEF, "--dry-run")
+    arms = {line.split()[0] for line in out.splitlines() if line[:5] in {"fill-", "spec-"}}
+    assert {"fill-echo", "fill-strict", "spec-ngram"} <= arms
+
+
+def test_the_help_page_lists_the_commands_without_importing_it() -> None:
     script = """
 import sys
 from mlxfill.cli import main
@@ -175,5 +332,5 @@ print({"mlxfill_bench", "mlx"} & set(sys.modules))
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     lines = run.stdout.splitlines()
-    assert any(line.split()[:1] == ["bench"] for line in lines)
+    assert {"bench", "tune"} <= {line.split()[0] for line in lines if line.strip()}
     assert lines[-1] == "set()"

@@ -70,7 +70,7 @@ class Chart:
             self.draw(measured).savefig(
                 out, format="svg", bbox_inches="tight", metadata={"Date": None}, transparent=True
             )
-        return _with_variables(out.getvalue(), self.title)
+        return _for_page(out.getvalue(), self.name, self.title)
 
     def png(self, measured: Measurement) -> bytes:
         """A picture on white."""
@@ -82,20 +82,20 @@ class Chart:
         return out.getvalue()
 
 
-def _with_variables(svg: str, title: str) -> str:
-    """Colours become variables, so that one drawing fits light and dark; fonts are the page's."""
-    markup = svg[svg.index("<svg") :]
-    for name, colour in COLOURS.items():
-        markup = markup.replace(colour, f"var(--{name})")
-    markup = re.sub(r"font: [^;\"]*?(\d+)px [^;\"]*", r"font-size: \1px", markup)
-    markup = re.sub(r"<metadata>.*?</metadata>", "", markup, flags=re.DOTALL)
-    return re.sub(
-        r'<svg (.*?)width="[^"]*" (.*?)height="[^"]*"',
-        rf'<svg role="img" aria-label="{title}" \1\2',
-        markup,
-        count=1,
-        flags=re.DOTALL,
+def _for_page(svg: str, name: str, title: str) -> str:
+    """The drawing as a part of a page, which has its own colours, fonts and ids."""
+    markup = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    for variable, colour in COLOURS.items():
+        markup = markup.replace(colour, f"var(--{variable})")
+    markup = re.sub(r" font-family: [^;\"]*;", "", markup)
+    used = set(re.findall(r"#([\w-]+)", markup))
+    markup = re.sub(
+        r' id="([^"]*)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", markup
     )
+    markup = re.sub(r"(url\(|href=\")#", rf"\1#{name}-", markup)
+    opening, rest = markup.split(">", 1)
+    opening = re.sub(r' (width|height)="[^"]*"', "", opening)
+    return f'{opening} role="img" aria-label="{title}">{rest}'
 
 
 def save_pictures(folder: Path, measured: Measurement) -> None:

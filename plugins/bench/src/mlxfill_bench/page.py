@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +61,7 @@ def page(measured: Measurement, advice: Advice) -> str:
         lstrip_blocks=True,
     )
     environment.filters["origin"] = _origin_class
+    environment.filters["quoted"] = partial(json.dumps, ensure_ascii=False)
     drawn = [(chart, Markup(chart.svg(measured))) for chart in charts(measured)]  # noqa: S704 - our own
     return environment.get_template("report.html.j2").render(
         facts=measured.facts,

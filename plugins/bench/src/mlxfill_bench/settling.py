@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 FILE = "mlxfill.toml"
 TABLE = " [tool.mlxfill]"
 """How a config calls its place inside a ``pyproject.toml``."""
+MARK = "\ufeff"
+"""What some editors put in front of UTF-8."""
 
 Settings = Mapping[tuple[str, ...], Any]
 
@@ -74,7 +76,10 @@ def settle(config: Config, settings: Settings) -> Change:
             raise ConfigError(f"${place} overrides {'.'.join(key)}: unset it before you tune")
     before = _read(path) if config.file else None
     inside = ("tool", "mlxfill") if label.endswith(TABLE) else ()
-    after = settled_text(before or "", settings, inside)
+    try:
+        after = settled_text(before or "", settings, inside)
+    except Exception as error:  # tomlkit raises many kinds
+        raise ConfigError(f"{path} cannot be changed by a program: {error}") from error
     _check(config, settings, after, inside, path)
     return Change(path, before, after)
 
@@ -85,9 +90,9 @@ def settled_text(text: str, settings: Settings, inside: tuple[str, ...] = ()) ->
     :param inside: the table that holds the config.
     """
     import tomlkit
-    from tomlkit.items import Table
 
-    document = tomlkit.parse(text)
+    mark = MARK if text.startswith(MARK) else ""
+    document = tomlkit.parse(text.removeprefix(MARK))
     table: Any = document
     for name in inside:
         table = table[name]
@@ -95,12 +100,39 @@ def settled_text(text: str, settings: Settings, inside: tuple[str, ...] = ()) ->
         *outer, last = _shortened(table, key)
         holder = table
         for name in outer:
-            holder = holder.setdefault(name, tomlkit.table())
-        if value is not None:
-            holder[last] = value
-        elif isinstance(holder, Table | tomlkit.TOMLDocument):
+            holder = holder.setdefault(name, _table_for(holder))
+        if value is None:
             holder.pop(last, None)
-    return tomlkit.dumps(document)
+        elif isinstance(value, list) and isinstance(holder.get(last), list):
+            _relist(holder, last, value)
+        else:
+            holder[last] = value
+    return mark + tomlkit.dumps(document)
+
+
+def _table_for(holder: object) -> Any:  # noqa: ANN401 - tomlkit's
+    """An empty table of a kind that may stand in ``holder``."""
+    import tomlkit
+    from tomlkit.items import InlineTable
+
+    return tomlkit.inline_table() if isinstance(holder, InlineTable) else tomlkit.table()
+
+
+def _relist(holder: Any, key: str, names: Sequence[str]) -> None:  # noqa: ANN401 - tomlkit's
+    """Let a list hold ``names``; in one of several lines those that stay keep their comments."""
+    listed = holder[key]
+    if "\n" not in listed.as_string():
+        holder[key] = list(names)
+        return
+    for at in reversed(range(len(listed))):
+        if listed[at] not in names:
+            del listed[at]
+    if list(listed) != [name for name in names if name in listed]:
+        holder[key] = list(names)
+        return
+    for at, name in enumerate(names):
+        if at >= len(listed) or listed[at] != name:
+            listed.insert(at, name)
 
 
 def _shortened(table: Any, key: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ANN401 - tomlkit's
@@ -114,7 +146,7 @@ def _check(
 ) -> None:
     """Read the new text as mlxfill will: it must differ from the old in these settings only."""
     try:
-        values: Any = tomllib.loads(text.removeprefix("\ufeff"))
+        values: Any = tomllib.loads(text.removeprefix(MARK))
         for name in inside:
             values = values[name]
         read = load_config(values)
