@@ -11,7 +11,8 @@ import pytest
 from mlx_lm.tokenizer_utils import load
 
 from mlxfill import Schema
-from mlxfill_constrain import Vocabulary, Walk
+from mlxfill_constrain import Vocabulary
+from mlxfill_constrain.walk import Walk
 
 BOTH = pytest.mark.parametrize("forced", [True, False])
 REAL = Path(__file__).parents[3] / ".cache" / "tokenizers"

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfill import InputError, Schema
-from mlxfill_constrain import Vocabulary, Walk
+from mlxfill_constrain import Vocabulary
+from mlxfill_constrain.walk import Walk
 
 PERSON = Schema(
     "json",
