@@ -35,6 +35,12 @@ def answer(ask, load, generate):
         return result.as_dict()
 
 
+def answers_together(asks, load, generate):
+    with mlxfill.load("tiny", group=group, **load) as engine:
+        asked = [{"messages": [{"role": "user", "content": ask}], **generate} for ask in asks]
+        return [result.tokens for result in engine.generate_batch(asked)]
+
+
 def refusal(load, **options):
     try:
         with mlxfill.load(load, plugins=["model-tiny"], group=group) as engine:
@@ -46,6 +52,7 @@ def refusal(load, **options):
 print(json.dumps({
     "rank": group.rank(),
     "answers": {name: answer(ask, **case) for name, case in cases.items()},
+    "rows": answers_together([ask, "Count to five."], **cases["lookup"]),
     "unlike": refusal("tiny"),
     "cancel": refusal("tiny", cancel=__import__("threading").Event()),
     "unfit": refusal(unfit),
@@ -93,10 +100,10 @@ def launch(*command: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def alone(generate: dict[str, Any], seed: int) -> list[int]:
+def alone(generate: dict[str, Any], seed: int, ask: str = ASK) -> list[int]:
     """What one process writes without any plugin."""
     with mlxfill.load("tiny", plugins=["model-tiny"], config={}) as engine:
-        asked = [{"role": "user", "content": ASK}]
+        asked = [{"role": "user", "content": ask}]
         return engine.generate(asked, **{**generate, "seed": seed}).tokens
 
 
@@ -122,6 +129,9 @@ def test_ranks_decide_alike_whatever_proposes_and_refuse_alike(tmp_path: Path) -
         for count in ("windows", "drafted", "accepted", "steps"):
             assert one["stats"]["spec"][count] == two["stats"]["spec"][count], name
         assert name != "head" or one["stats"]["spec"]["accepted"]
+    one, two = (each["rows"] for each in told)
+    asks = [ASK, "Count to five."]
+    assert one == two == [alone(CASES["lookup"]["generate"], 0, ask) for ask in asks]
     for each in told:
         assert "1 of 2 ranks have another request than rank 0" in each["unlike"]
         assert "cancel cannot reach 2 ranks" in each["cancel"]
