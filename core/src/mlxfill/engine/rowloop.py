@@ -76,7 +76,7 @@ class RowLoop:
         self.rows.append(row)
 
     def leave(self, rows: Sequence[Row], *, with_caches: bool = False) -> None:
-        """Rows leave; with their caches only between flights."""
+        """Rows leave, ``with_caches`` of as many tokens as their forwarders say."""
         gone = [at for at, row in enumerate(self.rows) if row in rows]
         self.forwarder.leave(gone, with_caches=gone if with_caches else ())
         self.rows = [row for row in self.rows if row not in rows]
@@ -89,8 +89,8 @@ class RowLoop:
 
     @property
     def settled(self) -> bool:
-        """Whether every row is at a boundary: rows may join, and leave with their caches."""
-        return self._flight is None and not any(row.backlog for row in self.rows)
+        """Whether every row is at a boundary: rows may join, and go on elsewhere."""
+        return self._flight is None and not any(row.backlog or row.first for row in self.rows)
 
     def round(self, *, pausing: bool = False) -> list[tuple[Row, list[Emitted]]]:
         """New tokens of each row; ``pausing``: begin nothing that leads beyond a boundary."""

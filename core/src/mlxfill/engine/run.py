@@ -163,7 +163,7 @@ class Run:
             finally:
                 self.ending = self.ending or self.loop.ending
 
-    def prefilling(self) -> Iterator[None]:
+    def prefilling(self) -> Generator[None, None, None]:
         """The prompt but its last token through the target, chunk by chunk."""
         self._started = time.perf_counter()
         self._begun = True
@@ -216,7 +216,7 @@ class Run:
                 return
             yield from self.loop.go_on()
 
-    def counted(self, tokens: Iterable[Emitted]) -> Iterator[Emitted]:
+    def counted(self, tokens: Iterable[Emitted]) -> Generator[Emitted, None, None]:
         """The same tokens, timed and counted as they pass."""
         if self.ending is not None:
             return

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
+from mlx_lm.generate import wired_limit
 
 from mlxfill.engine.legal import is_whole
 from mlxfill.engine.results import Piece
@@ -14,7 +16,7 @@ from mlxfill.errors import InputError
 from mlxfill.rows.caches import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from mlxfill.engine.course import Emitted, Ending
     from mlxfill.engine.engine import Engine
@@ -33,7 +35,7 @@ class Seated:
 
     run: Run
     row: Row
-    stage: Iterator[Any] | None = None
+    stage: Generator[Any, None, None] | None = None
     table: Table | None = None
     gone: bool = False
 
@@ -75,6 +77,7 @@ class RowScheduler:
         self._joining: Seated | None = None
         self._tables: dict[object, Table] = {}
         self._turns: list[Seated] = []
+        self._wired = ExitStack()
 
     def __len__(self) -> int:
         """Runs that have not ended."""
@@ -92,6 +95,9 @@ class RowScheduler:
 
     def add(self, run: Run) -> None:
         """A run that nobody has iterated yet; it joins as soon as there is room."""
+        if not len(self):  # on Metal the weights stay wired while runs are decoded
+            stream: Any = self._engine.mlx_stream
+            self._wired.enter_context(wired_limit(self._engine.model, [stream]))
         self._waiting.append(Seated(run, Row(run.loop)))
 
     def drop(self, run: Run) -> None:
@@ -105,6 +111,7 @@ class RowScheduler:
         """Every run leaves."""
         for seated in self._everyone():
             self.drop(seated.run)
+        self._wired.close()
 
     def _everyone(self) -> list[Seated]:
         seated = [each for table in self._tables.values() for each in table.seated]
@@ -120,6 +127,8 @@ class RowScheduler:
             out += self._round(table)
         for seated in list(self._turns):
             out += self._alone(seated)
+        if not len(self):
+            self._wired.close()
         return out
 
     def _switch(self, run: Run) -> None:
@@ -147,12 +156,9 @@ class RowScheduler:
             token = next(seated.stage, None)
         except Exception as error:  # noqa: BLE001 - a caller's processor may raise anything
             return self._failed(seated, error)
-        return self._one(seated, token)
-
-    def _one(self, seated: Seated, token: Emitted | None) -> Pieces:
-        """A token of a run that is iterated; None: there are no more until the next boundary."""
-        if token is None:
-            return self._pieces(seated, [], ended=seated.run.loop.ending)
+        if token is None:  # at the end, or at the boundary where it was to pause
+            seated.stage = None
+            return self._pieces(seated, (), ended=run.loop.ending)
         return self._pieces(seated, [token])
 
     def _shared(self, table: Table, *, pausing: bool = False) -> Pieces:
@@ -176,10 +182,7 @@ class RowScheduler:
         for seated in list(table.seated):
             seated.run.pausing = True
             while seated.stage is not None and not seated.gone:
-                token = next(seated.stage, None)
-                if token is None:
-                    seated.stage = None
-                out += self._one(seated, token)
+                out += self._alone(seated)
             seated.run.pausing = False
         return out
 
@@ -317,6 +320,8 @@ class RowScheduler:
     def _leave(self, seated: Seated) -> None:
         """Take a run out, wherever it is."""
         seated.gone = True
+        if seated.stage is not None:
+            seated.stage.close()
         if seated is self._joining:
             self._joining = None
         if seated in self._waiting:
