@@ -102,6 +102,7 @@ class EngineThread:
             self.failure = error
         finally:
             self._close()
+            _give_streams_back()
             self._loaded.set()
 
     def _close(self) -> None:
@@ -187,6 +188,15 @@ class EngineThread:
         self._jobs.clear()
         for job in failed:
             job.tell(error)
+
+
+def _give_streams_back() -> None:
+    """A thread that leaves its mlx streams behind makes the process abort at its end."""
+    try:
+        import mlx.core as mx
+    except ImportError:  # mlx has no backend here, which loading has told already
+        return
+    mx.clear_streams()
 
 
 def _token(piece: Piece) -> Token:
