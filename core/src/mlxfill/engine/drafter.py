@@ -223,7 +223,9 @@ def estimated_cost(  # noqa: PLR0913, PLR0917 - what is timed, and how
         return share
     try:
         return measured_cost(target, provider, depth, stream, clock)
-    except Exception:  # noqa: BLE001 - a plugin may raise anything; requests will tell
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a plugin may raise anything; requests will tell
         return share
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -11,7 +12,7 @@ from mlxfill.engine.counters import StepClock
 from mlxfill.engine.drafter import LAST_REST
 from mlxfill.engine.gate import NOTHING, Gate, Plan
 from mlxfill.model.reading import row
-from mlxfill.plugins.faults import one_line
+from mlxfill.plugins.faults import charge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +53,7 @@ class Drafting:
         self.origin = drafter.kind.origin
         drafter.open()
         self.tap_layers = tuple(rows.tap_layers)
+        self._full = rows.prefill_mode == "full"
         self.processed = 0
         self.alive = True
         self.drafted_by_position = [0] * cap
@@ -99,7 +101,7 @@ class Drafting:
 
     def prompt_done(self, last: int, taps: mx.array | None) -> None:
         """The last prompt token went through the target."""
-        if self.rows.prefill_mode == "full":
+        if self._full:
             self.prefilled([last], taps)
         else:
             self.note(taps)
@@ -210,7 +212,7 @@ class Drafting:
                 raise TypeError(f"answered an array of {answer.dtype}")
             return mx.clip(answer[0], 0, self._vocab_size - 1)
         (only,) = answer
-        ids = list(only)[:depth]
+        ids = list(islice(only, depth))
         if not all(type(t) is int and 0 <= t < self._vocab_size for t in ids):
             raise ValueError(f"ids {ids!r} are not all in the vocabulary")
         return ids
@@ -262,8 +264,8 @@ class Drafting:
             if state.processed_tokens == held:
                 return state
             reason = f"captured {state.processed_tokens} processed tokens of {held}"
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
-            reason = one_line(error)
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
+            reason = charge(error)
         if not self._mute:  # it drafts on: whoever resumes starts it anew
             self._mute = True
             self._on_fault(Fault(self.drafter.plugin, "capture", reason))
@@ -291,13 +293,14 @@ class Drafting:
         try:
             with mx.stream(self._stream):
                 return call()
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
             self._fail(where, error)
             return None
 
-    def _fail(self, where: str, error: Exception) -> None:
+    def _fail(self, where: str, error: BaseException) -> None:
+        line = charge(error)
         self.alive = False
-        self._on_fault(Fault(self.drafter.plugin, where, one_line(error)))
+        self._on_fault(Fault(self.drafter.plugin, where, line))
 
     def stats(self) -> dict[str, Any]:
         """Counters by position."""
@@ -315,5 +318,5 @@ class Drafting:
         """Release the rows, also of a drafter that was quarantined."""
         try:
             self.rows.close()
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
             self._fail("close", error)

@@ -27,6 +27,7 @@ from mlxfill.model.reading import parameters
 from mlxfill.model.target import Target
 from mlxfill.model.team import Team
 from mlxfill.plugins import PluginManager
+from mlxfill.plugins.faults import recorded
 from mlxfill.rewind.window import prove_rewind
 from mlxfill.rows.proof import prove_rows
 
@@ -169,7 +170,7 @@ class Engine:
         # The arguments of ``load``, for whoever resumes a checkpoint elsewhere.
         self.made_by: dict[str, Any] = {"model": lasting(path)}
         # What earlier requests showed about each kind of source.
-        self.records: dict[tuple[str, type], Survival] = {}
+        self.records: dict[tuple[str, str], Survival] = {}
         self.purse = Purse()
         bounds = self.config.cache
         self.prompts = PromptStore(bounds.max_entries, bounds.max_mb << 20)
@@ -211,6 +212,21 @@ class Engine:
     ) -> Result:
         """The same as ``stream``, collected."""
         return self.stream(prompt, tools=tools, **options).result()
+
+    def check(
+        self,
+        prompt: Any,  # noqa: ANN401
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        """Raise what ``stream`` would raise; opens nothing, so that many requests can be checked.
+
+        :raises InputError, TemplateError: as ``stream``.
+        """
+        settled = make_options(self._defaults(), options)
+        made = make_prompt(self.tokenizer, prompt, tools, settled.template_options)
+        Opening(self, settled, list(self.faults)).check(made, tools)
 
     def resume(
         self,
@@ -369,7 +385,8 @@ class Engine:
         """Unbind the model, keep what was learnt about costs.  Safe to call twice."""
         self.prompts.clear()
         if self.drafter is not None:
-            self.drafter.provider.close()
+            with recorded(self.drafter.plugin, "close", self.faults):
+                self.drafter.provider.close()
             self.drafter = None
         if self._curve is not None and not self._measured and self.config.gate.enabled:
             store(self.target, self._curve)

@@ -25,7 +25,7 @@ from mlxfill.engine.trace import Trace
 from mlxfill.engine.watched import WatchedForwarder
 from mlxfill.errors import DrafterError, InputError
 from mlxfill.model.team import SharedChooser
-from mlxfill.plugins.faults import one_line
+from mlxfill.plugins.faults import charge
 from mlxfill.sampling import Chooser
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mlxfill.engine.drafter import Drafter
     from mlxfill.engine.engine import Engine
     from mlxfill.engine.options import Options
+    from mlxfill.engine.trace import Sink
     from mlxfill.sampling import Sampling
 
 UNBOUNDED = 1 << 60
@@ -53,7 +54,7 @@ class Opening:
         self._holder: Holder | None = None
         self._draft_state: DraftCheckpoint | None = None
         self._deciding: set[str] = set()
-        self._sinks = engine.tracing.begin()
+        self._sinks: list[Sink] = []
 
     def run(
         self,
@@ -68,6 +69,7 @@ class Opening:
         :param held: caches that hold its beginning already; used in place.
         :param resumed: whether it goes on from a checkpoint.
         """
+        self._sinks = self.engine.tracing.begin()
         self.engine.target.adapters.check(self.options.adapters)
         ids, unnamed = self._checked(prompt)
         request = self._request(ids, prompt, tools)
@@ -87,6 +89,13 @@ class Opening:
             run.close()
             raise
         return run
+
+    def check(self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None) -> None:
+        """Raise what ``run`` would raise of this request; nothing is opened, nobody hears of it."""
+        self.engine.target.adapters.check(self.options.adapters)
+        ids, _ = self._checked(prompt)
+        request = self._request(ids, prompt, tools)
+        find_holder(self.engine.plugins, request, self.faults)
 
     def _held(self, request: Request, unnamed: int = 0) -> Held:
         """What the caches of a new request hold."""
@@ -328,7 +337,7 @@ class Opening:
                 plugin,
                 source,
                 plugin in trusted,
-                engine.records.setdefault((plugin, type(source)), Survival()),
+                engine.records.setdefault((plugin, type.__repr__(type(source))), Survival()),
             )
             for plugin, source in found
         ]
@@ -351,8 +360,8 @@ class Opening:
                 stream=engine.mlx_stream,
                 on_fault=self._report,
             )
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
-            self._report(Fault(drafter.plugin, "open", one_line(error)))
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
+            self._report(Fault(drafter.plugin, "open", charge(error)))
             return None
         if self._draft_state is not None:
             drafting.restored(self._draft_state)
@@ -371,8 +380,8 @@ class Opening:
         if state is not None and state.processed_tokens == forwarder.held:
             try:
                 return provider.open(target, forwarder.chooser, [state])
-            except Exception as error:  # noqa: BLE001 - another drafter, another version
-                self._report(Fault(drafter.plugin, "restore", one_line(error)))
+            except BaseException as error:  # noqa: BLE001 - another drafter, another version
+                self._report(Fault(drafter.plugin, "restore", charge(error)))
         self._draft_state = None
         return provider.open(target, forwarder.chooser, [None])
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
 from mlxfill.contracts import Fault, Policy, Proposal
 from mlxfill.engine.gate import Survival
-from mlxfill.plugins.faults import one_line
+from mlxfill.plugins.faults import charge, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +29,8 @@ FIELDS: dict[str, type] = {
 }
 """A proposal's fields and their exact types: plugins are not always typed."""
 PROPOSE_BUDGET_S = 0.05
-"""A source that takes longer than this for one proposal, twice, is quarantined."""
+SOON = 64
+"""A source that takes longer than that for a call, twice within so many tokens, is quarantined."""
 
 
 class SessionView:
@@ -65,7 +65,7 @@ class Seat:
     trusted: bool
     survival: Survival = field(factory=Survival)
     streak: int = 0
-    slow: int = 0
+    slow_at: int | None = None
     near: Callable[[], bool] | None = None
 
 
@@ -128,7 +128,7 @@ class Session:
         """The sources' own counters, equal names added up."""
         total: Counter[str] = Counter()
         for source in self._sources:
-            with suppress(Exception):  # a plugin may raise anything
+            with recorded("", "counts", []):  # what cannot be counted is not worth a fault
                 counts = getattr(source, "counts", None) or {}
                 total.update({str(k): n for k, n in counts.items() if type(n) is int})
         return dict(total)
@@ -139,8 +139,8 @@ class Session:
         try:
             missing = [n for n in needed if not callable(getattr(seat.source, n, None))]
             near = getattr(seat.source, "near", None)
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
-            wrong = one_line(error)
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
+            wrong = charge(error)
         else:
             wrong = f"its source has no {missing[0]}()" if missing else ""
             seat.near = near if callable(near) else None
@@ -156,10 +156,12 @@ class Session:
         self.tokens.extend(entered)
         self.budget -= len(entered)
         for seat in list(self.seats):
+            started = time.perf_counter()
             try:
                 seat.source.observe(entered)
-            except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
                 self._quarantine(seat, "observe", error)
+            self._charge_time(seat, "observe", started)
 
     # --- offers -----------------------------------------------------------------
 
@@ -184,7 +186,7 @@ class Session:
                 try:
                     if seat.near():
                         return True
-                except Exception as error:  # noqa: BLE001
+                except BaseException as error:  # noqa: BLE001
                     self._quarantine(seat, "near", error)
         return False
 
@@ -223,16 +225,22 @@ class Session:
             proposal = seat.source.propose(self.view)
             if proposal is not None:
                 self._check(proposal)
-        except Exception as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001
             self._quarantine(seat, "propose", error)
             return None
-        if time.perf_counter() - started > self.rules.propose_budget_s:
-            seat.slow += 1
-            if seat.slow > 1:
-                took = time.perf_counter() - started
-                self._quarantine(seat, "propose", TimeoutError(f"took {took:.2f} s"))
-                return None
-        return proposal
+        return None if self._charge_time(seat, "propose", started) else proposal
+
+    def _charge_time(self, seat: Seat, where: str, started: float) -> bool:
+        """Whether a call that ended now was one too slow."""
+        took = time.perf_counter() - started
+        if took <= self.rules.propose_budget_s:
+            return False
+        now, before = len(self.tokens), seat.slow_at
+        seat.slow_at = now
+        if before is None or now - before > SOON:
+            return False
+        self._quarantine(seat, where, TimeoutError(f"took {took:.2f} s"))
+        return True
 
     def _check(self, proposal: Any) -> None:  # noqa: ANN401
         """Raise for anything that is no proposal of legal ids."""
@@ -244,7 +252,7 @@ class Session:
             if type(value) is not kind:
                 message = f"{name} must be a {kind.__name__}, not {type(value).__name__}"
                 raise TypeError(message)
-        ids = proposal.ids
+        ids = proposal.ids[: self.rules.max_span]  # nobody looks at the rest
         if not ids:
             return
         if set(map(type, ids)) != {int}:
@@ -258,7 +266,8 @@ class Session:
 
     def _clamp(self, seat: Seat, proposal: Proposal) -> Offer | None:
         """DESIGN's clamps in their order: EOS, delimiter, span and budget, at least two."""
-        rules, ids = self.rules, proposal.ids
+        rules = self.rules
+        ids = proposal.ids[: rules.max_span]
         policy = proposal.policy
         if policy is Policy.ASSERT and (not seat.trusted or rules.verify_only):
             policy = Policy.VERIFY
@@ -267,7 +276,7 @@ class Session:
         if proposal.delimiter_bound and rules.delimiters:
             cut = next((i for i, t in enumerate(ids) if t in rules.delimiters), None)
             ids = ids if cut is None else ids[: cut + 1]
-        ids = ids[: min(rules.max_span, self.budget)]
+        ids = ids[: self.budget]
         if len(ids) < 2:  # noqa: PLR2004
             return None
         if proposal.delimiter_bound and policy is Policy.ASSERT and len(ids) < len(proposal.ids):
@@ -282,11 +291,12 @@ class Session:
     def _tell(self, seat: Seat, proposal: Proposal, accepted: int) -> None:
         try:
             seat.source.resolved(proposal, accepted)
-        except Exception as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001
             self._quarantine(seat, "resolved", error)
 
     def _quarantine(self, seat: Seat, where: str, error: BaseException) -> None:
         """Remove a source for the rest of the request."""
+        line = charge(error)
         if seat in self.seats:
             self.seats.remove(seat)
-        self._on_fault(Fault(seat.plugin, where, one_line(error)))
+            self._on_fault(Fault(seat.plugin, where, line))

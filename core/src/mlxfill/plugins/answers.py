@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +21,8 @@ from mlxfill.contracts import (
     ProposalSource,
 )
 
+MOST = 1_000_000
+"""Answers of one hook: as many as delimiters can be, and an end to those that never end."""
 LogitsProcessor = Callable[[Any, Any], Any]
 """mlx-lm's signature: ``(tokens [L], logits [1, V]) -> logits [1, V]``."""
 _SOURCE = ("name", "window", "propose", "observe", "resolved")
@@ -100,7 +103,10 @@ def anything(answer: object) -> object:
 def _listed(answer: object) -> list[object]:
     if not isinstance(answer, Iterable) or isinstance(answer, str | bytes):
         raise TypeError(f"returned {answer!r}, not a list")
-    return list(answer)
+    listed = list(islice(answer, MOST + 1))
+    if len(listed) > MOST:
+        raise TypeError(f"returned more than {MOST} answers")
+    return listed
 
 
 def _require(answer: object, *names: str) -> None:

@@ -15,9 +15,18 @@ def one_line(error: BaseException) -> str:
     """Type and message of an exception without line breaks, whatever its ``__str__`` does."""
     try:
         message = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 - a plugin's exception may be broken itself
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a plugin's exception may be broken itself
         message = ""
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def charge(error: BaseException) -> str:
+    """``one_line`` of whatever a plugin raised, ``SystemExit`` too; Ctrl-C passes."""
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    return one_line(error)
 
 
 @contextmanager
