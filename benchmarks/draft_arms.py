@@ -6,6 +6,7 @@ times are summed.
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from importlib import import_module, resources
@@ -17,7 +18,7 @@ import mlx.core as mx
 import mlxfill
 from arms import PrefillClock, Run, timed
 from cache_folder import DEFAULT_CACHE, cache_folder
-from peers import Dspark, ensure_dspark
+from peers import Dspark, ensure_dspark, ensure_mtplx
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ MODELS = Path(str(resources.files("mlxfill_model_tiny"))) / "models"
 TINY, DRAFT, HEAD = MODELS / "target", MODELS / "draft", MODELS / "mtp"
 FREE = {"gate": {"enabled": False}}
 VLM_WORKER = Path(__file__).with_name("vlm_worker.py")
+MTPLX_WORKER = Path(__file__).with_name("mtplx_worker.py")
 NOISE = 0.05
 
 
@@ -168,6 +170,25 @@ class VlmArm:
         self._process.close()
 
 
+class MtplxArm:
+    """mtplx with the same head and as many drafts, in its own process."""
+
+    name = "mtplx"
+
+    def __init__(self, target: Path, head: Path, depth: int) -> None:
+        folder = joined(target, head)
+        self._process = Dspark(ensure_mtplx(), folder, str(depth), worker=MTPLX_WORKER)
+
+    def run(self, prompt: Sequence[int], max_tokens: int) -> Run:
+        """Ask the process."""
+        answer = self._process.ask("mtp", prompt, max_tokens)
+        return Run(tuple(answer["ids"]), answer["seconds"], answer["forwards"])
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
+
+
 # --- models made from the tiny ones ------------------------------------------------------------
 
 
@@ -181,6 +202,21 @@ def remade(name: str, source: Path, change: str) -> Path:
     mx.random.seed(1)
     changed = {key: altered(array, change) for key, array in weights.items()}
     mx.save_safetensors(str(folder / "model.safetensors"), changed, metadata={"format": "mlx"})
+    return folder
+
+
+def joined(target: Path, head: Path) -> Path:
+    """Target and head in one folder, as raw releases have them and mtplx reads them."""
+    folder = cache_folder(DEFAULT_CACHE) / "tiny-with-head"
+    if (folder / "mtp.safetensors").is_file():
+        return folder
+    shutil.copytree(target, folder, dirs_exist_ok=True)
+    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    config["text_config"]["mtp_num_hidden_layers"] = 1
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    weights: Any = mx.load(str(head / "model.safetensors"))
+    named = {f"mtp.{key}": array for key, array in weights.items()}
+    mx.save_safetensors(str(folder / "mtp.safetensors"), named, metadata={"format": "mlx"})
     return folder
 
 

@@ -28,6 +28,7 @@ from draft_arms import (
     HEAD,
     TINY,
     DraftingArm,
+    MtplxArm,
     SpeculativeArm,
     Turns,
     VlmArm,
@@ -112,8 +113,9 @@ def tokens_a_round(
             other = Turns(theirs(), prompts)
             closing.callback(other.close)
             run = other.run((), MAX_TOKENS)
-            # Their first token comes from the prompt's own forward.
-            against = f"{(len(run.ids) - len(prompts)) / (run.forwards or 1):.2f}, {other.name}"
+            # Their first token comes from the prompt's own forward, and so many turns end: the
+            # last round of each also says that, as ours does.
+            against = f"{len(run.ids) / (run.forwards or 1):.2f}, {other.name}"
     value = arm.tokens_a_round
     return Outcome(key, what, f"{value:.2f}", against, value, str(reach), reach.met(value))
 
@@ -163,7 +165,7 @@ def all_rows() -> dict[str, Row]:
     drawn = drafting(shaken, TWO_MODEL, DRAFT, gate=False, temperature=DRAWN)
     drawing = partial(loop, DRAWN)
     draft, head = drafting(DRAFT, TWO_MODEL, gate=False), drafting(HEAD, MTP, gate=False)
-    vlm = partial(VlmArm, TINY, HEAD)
+    vlm, mtplx = partial(VlmArm, TINY, HEAD), partial(MtplxArm, TINY, HEAD, DEPTH[MTP])
     rows = [
         Row("loop", partial(duel, (pair, loop), "dense pair, 3 drafts", FASTER_LOOP)),
         Row("loop-drawn", partial(duel, (drawn, drawing), f"temperature {DRAWN}", FASTER_LOOP)),
@@ -179,7 +181,14 @@ def all_rows() -> dict[str, Row]:
                 tokens_a_round, (head, vlm), "tokens a round, 2 drafts", Reach("at least", 2.6)
             ),
         ),
+        Row(
+            "mtp-yield-mtplx",
+            partial(
+                tokens_a_round, (head, mtplx), "tokens a round, 2 drafts", Reach("at least", 2.6)
+            ),
+        ),
         Row("mtp-vlm", partial(duel, (head, vlm), "2 drafts", FASTER)),
+        Row("mtp-mtplx", partial(duel, (head, mtplx), "2 drafts", FASTER)),
         Row("draft-plain", partial(duel, (drafting(DRAFT, TWO_MODEL), plain()), "tiny", PAYS)),
         Row("mtp-plain", partial(duel, (drafting(HEAD, MTP), plain()), "tiny", PAYS)),
         Row(

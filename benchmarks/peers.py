@@ -1,10 +1,11 @@
-"""Set up a peer in a virtual environment of its own and talk to it.
+"""Set up peers in virtual environments of their own and talk to them.
 
     python benchmarks/peers.py
 
 mlx-dspark asks for many packages that its prompt lookup never imports.  It is installed
 without dependencies, beside the same mlx and mlx-lm as ours and the few packages that
-importing it really takes.
+importing it really takes.  mtplx does not run with our mlx-lm: it gets the releases that it is
+made for.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attrs import frozen
 from rich.console import Console
 
 from cache_folder import DEFAULT_CACHE, cache_folder
@@ -30,27 +32,53 @@ SHARED = ("mlx", "mlx-lm", "mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13",
 NEEDED = ("requests", "pillow")
 """What ``import mlx_dspark`` takes beyond mlx-lm."""
 PEERS = ("mlx-dspark==0.20.3", "mlx-vlm==0.7.10")
+MTPLX = ("mtplx==2.12.2",)
+MTPLX_NEEDED = (
+    "mlx[cpu]==0.32.2" if platform.system() == "Linux" else "mlx==0.32.2",
+    "mlx-lm==0.31.3",
+    "transformers==5.15.0",
+    *("fastapi", "uvicorn", "pillow", "rich", "pydantic", "safetensors", "nanobind"),
+    "llguidance>=1.8",
+)
+"""What mtplx's releases were made with, and what importing it takes."""
 
 WORKER = Path(__file__).with_name("dspark_worker.py")
 
 _console = Console(stderr=True, highlight=False)
 
 
-def ensure_dspark(cache: Path = DEFAULT_CACHE) -> Path:
-    """Find the peer's Python interpreter; build its environment if it is missing or outdated."""
-    home = cache_folder(cache) / "venv-dspark"
-    python = home / "bin" / "python"
-    stamp = home / "installed.json"
-    wanted = [*own_versions(), *NEEDED, *PEERS]
-    if stamp.is_file() and json.loads(stamp.read_text(encoding="utf-8")) == wanted:
+@frozen
+class Environment:
+    """A virtual environment: ``bare`` packages are installed without what they ask for."""
+
+    name: str
+    packages: tuple[str, ...]
+    bare: tuple[str, ...]
+
+    def ensure(self, cache: Path = DEFAULT_CACHE) -> Path:
+        """Find its Python interpreter; build it if it is missing or outdated."""
+        home = cache_folder(cache) / f"venv-{self.name}"
+        python, stamp = home / "bin" / "python", home / "installed.json"
+        wanted = [*self.packages, *self.bare]
+        if stamp.is_file() and json.loads(stamp.read_text(encoding="utf-8")) == wanted:
+            return python
+        _console.print(f"setting up {self.bare[0]} in {home} ...")
+        shutil.rmtree(home, ignore_errors=True)
+        venv.create(home, with_pip=True)
+        pip_install(python, self.packages)
+        pip_install(python, ["--no-deps", *self.bare])
+        stamp.write_text(json.dumps(wanted), encoding="utf-8")
         return python
-    _console.print(f"setting up {PEERS[0]} in {home} ...")
-    shutil.rmtree(home, ignore_errors=True)
-    venv.create(home, with_pip=True)
-    pip_install(python, [*own_versions(), *NEEDED])
-    pip_install(python, ["--no-deps", *PEERS])
-    stamp.write_text(json.dumps(wanted), encoding="utf-8")
-    return python
+
+
+def ensure_dspark(cache: Path = DEFAULT_CACHE) -> Path:
+    """The interpreter that mlx-dspark and mlx-vlm run in, with the same mlx as ours."""
+    return Environment("dspark", (*own_versions(), *NEEDED), PEERS).ensure(cache)
+
+
+def ensure_mtplx(cache: Path = DEFAULT_CACHE) -> Path:
+    """The interpreter that mtplx runs in."""
+    return Environment("mtplx", MTPLX_NEEDED, MTPLX).ensure(cache)
 
 
 def own_versions() -> list[str]:
@@ -77,7 +105,7 @@ class Dspark:
     mlx-dspark, or another program of its environment that talks alike.
     """
 
-    def __init__(self, python: Path, *folders: Path, worker: Path = WORKER) -> None:
+    def __init__(self, python: Path, *folders: Path | str, worker: Path = WORKER) -> None:
         self._process = subprocess.Popen(  # noqa: S603
             [python, worker, *folders], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
