@@ -200,6 +200,8 @@ class DecodeLoop(Course):
         known = list(ids) if flight else [*session.tokens[-1:], *ids]
         self.account_span(offer, wasted_sample=flight is not None)
         final = self.budget <= len(ids)
+        if final:
+            known.pop()  # as anywhere, the caches end before the newest token
         sampled, rows = self._append(known, final=final)
         if flight:
             rows.insert(0, flight[1])
@@ -229,7 +231,7 @@ class DecodeLoop(Course):
             else:
                 forwarder.append(part)
             self.note_taps(forwarder.last_taps)
-        return sampled, rows[:-1] if final and rows else rows
+        return sampled, rows
 
     def _chunk(self, size: int) -> int:
         limits = (self.append_chunk, self.forwarder.room(), size)

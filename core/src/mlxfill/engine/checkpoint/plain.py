@@ -40,7 +40,7 @@ def packed(value: Any, path: str, arrays: MutableMapping[str, mx.array]) -> Any:
         parts = [packed(each, f"{path}.{at}", arrays) for at, each in enumerate(value)]
         return {TUPLE if isinstance(value, tuple) else LIST: parts}
     if isinstance(value, Mapping):
-        pairs = [(_key(k, path), packed(v, f"{path}.{k}", arrays)) for k, v in value.items()]
+        pairs = [[_key(k, path), packed(v, f"{path}.{k}", arrays)] for k, v in value.items()]
         return {TABLE: pairs}
     if hasattr(value, "is_trimmable") and hasattr(value, "__dict__"):
         inside = {k: packed(v, f"{path}.{k}", arrays) for k, v in vars(value).items()}
