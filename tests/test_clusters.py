@@ -88,8 +88,8 @@ def free_ports() -> int:
             return port
 
 
-def launch(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    ring = ["-n", "2", "--backend", "ring", "--starting-port", str(free_ports())]
+def launch(*command: str | Path, ranks: int = 2) -> subprocess.CompletedProcess[str]:
+    ring = ["-n", str(ranks), "--backend", "ring", "--starting-port", str(free_ports())]
     return subprocess.run(
         [BIN / "mlx.launch", *ring, "--env", "MLXFILL_CONFIG=", "--", *command],
         stdin=subprocess.DEVNULL,
@@ -136,6 +136,13 @@ def test_ranks_decide_alike_whatever_proposes_and_refuse_alike(tmp_path: Path) -
         assert "1 of 2 ranks have another request than rank 0" in each["unlike"]
         assert "cancel cannot reach 2 ranks" in each["cancel"]
         assert f"{three} cannot be split over 2 ranks" in each["unfit"]
+
+
+def test_a_group_that_cannot_be_joined_is_one_line() -> None:
+    done = launch(BIN / "mlxfill", "generate", "--model", "tiny", "Hi.", ranks=1)
+    assert "error: the group that this process was started in cannot be joined" in done.stderr
+    assert "--debug" not in done.stderr
+    assert done.stdout == ""
 
 
 def test_a_model_that_mlx_lm_cannot_split_is_an_error(tmp_path: Path) -> None:

@@ -28,10 +28,20 @@ LAUNCHED = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def launched() -> mx.distributed.Group | None:
-    """The group that this process was started in; None when it runs alone."""
+    """The group that this process was started in; None when it runs alone.
+
+    :raises InputError: it was started as one of a group that cannot be joined.
+    """
     if not any(name in os.environ for name in LAUNCHED):
         return None
-    group = mx.distributed.init()
+    try:
+        group = mx.distributed.init()
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"the group that this process was started in cannot be joined ({reason}): start"
+            " at least two processes with mlx.launch, or this one without it"
+        ) from error
     return group if group.size() > 1 else None
 
 
