@@ -7,6 +7,7 @@ written as zeros, so that no byte of it can change unnoticed.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -25,6 +26,8 @@ FORMAT, VERSION = "mlxfill checkpoint", 1
 CONTENT = "content"
 UNSEALED = "0" * 64
 _MARK = b'"digest":"'
+PART = ".part.safetensors"
+"""How the name of a file ends that is being written."""
 _PREFIX = 8
 """Bytes that say how long the header is."""
 _MOST_HEADER = 1 << 28
@@ -50,7 +53,7 @@ def write(
         "version": str(VERSION),
     }
     folder = path.parent
-    handle, name = tempfile.mkstemp(".safetensors", f".{path.name}.", folder)
+    handle, name = tempfile.mkstemp(PART, f".{path.name}.", folder)
     os.close(handle)
     try:
         mx.save_safetensors(name, tensors, metadata)
@@ -63,6 +66,12 @@ def write(
     _sync_folder(folder)
 
 
+def sweep(path: Path) -> None:
+    """Remove what processes left that ended while they wrote; who calls holds the lock."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*{PART}"):
+        part.unlink(missing_ok=True)
+
+
 def read(path: Path) -> tuple[dict[str, Any], dict[str, mx.array]]:
     """Content and arrays of a checkpoint; the file stays as it is.
 
@@ -70,20 +79,24 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, mx.array]]:
     """
     try:
         with path.open("rb") as file:
-            header = _header(file, path)
-            digest = _metadata(header, path)["digest"]
-            if _digest(file) != digest:
-                raise CheckpointError(f"{path} is damaged: its digest does not match its content")
-        loaded: Any = mx.load(str(path), format="safetensors")
-        arrays = cast("dict[str, mx.array]", loaded)
-        content = json.loads(bytes(cast("Any", arrays.pop(CONTENT))))
-        mx.eval(arrays)
+            sealed = _metadata(_header(file, path), path)["digest"]
+            whole = _digest(file) == sealed
+        if whole:
+            return _loaded(path)
     except OSError as error:
         raise CheckpointError(f"no checkpoint {path}: {error.strerror or error}") from error
     except CheckpointError:
         raise
     except (KeyError, ValueError, RuntimeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: it holds no generation") from error
+    raise CheckpointError(f"{path} is damaged: its digest does not match its content")
+
+
+def _loaded(path: Path) -> tuple[dict[str, Any], dict[str, mx.array]]:
+    loaded: Any = mx.load(str(path), format="safetensors")
+    arrays = cast("dict[str, mx.array]", loaded)
+    content = json.loads(bytes(cast("Any", arrays.pop(CONTENT))))
+    mx.eval(arrays)
     return content, arrays
 
 

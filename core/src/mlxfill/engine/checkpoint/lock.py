@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Self
 
+from mlxfill.engine.checkpoint.file import sweep
 from mlxfill.errors import CheckpointError
 
 try:
@@ -43,6 +44,7 @@ class CheckpointLock:
         except OSError as error:
             reason = error.strerror or error
             raise CheckpointError(f"checkpoint {path} cannot be written: {reason}") from error
+        sweep(path)
 
     def _opened(self) -> int | None:
         """A locked handle; None when the file went away meanwhile: its lock keeps nobody out."""

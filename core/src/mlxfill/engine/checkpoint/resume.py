@@ -74,10 +74,9 @@ class Resumption:
         """The run, checked against the engine that is to go on with it."""
         content, engine = self._content, self._engine
         if content["model"] != engine.fingerprint():
-            raise CheckpointError(
-                f"it is of another model ({content['origin']['model']}; other weights than the one"
-                " that is loaded)"
-            )
+            named = content["origin"].get("model")
+            whose = f" ({named})" if named else ""
+            raise CheckpointError(f"it is of another model{whose}, with other weights")
         options = self._options()
         ending = self._ending(options)
         held = self._held(options)

@@ -1,0 +1,65 @@
+"""Replies in processes that may be killed: a program that forks one for each line it reads.
+
+A line is JSON: ``[path, model, seed, pause]``.  The answers are two lines: the process's number,
+and how it ended.  Everything is imported before, so that a process begins at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from mlxfill.testing import engine_with, shared_model
+
+PROMPT = [7, 30, 9, 30, 11, 4]
+COUNT = 120
+
+
+def generate(path: str, name: str, seed: int, pause: float) -> None:
+    """Begin a reply, or go on with it; slowly enough to be killed on the way."""
+    mx.set_default_device(mx.cpu)
+    options: dict[str, Any] = {
+        "max_tokens": COUNT,
+        "eos_token_ids": (),
+        "temperature": 0.8,
+        "seed": seed,
+    }
+    with engine_with(shared_model(name)) as engine:
+        run = (
+            engine.resume(path)
+            if Path(path).exists()
+            else engine.stream(PROMPT, checkpoint=path, checkpoint_every=1, **options)
+        )
+        for _ in run:
+            time.sleep(pause)
+
+
+def serve() -> None:
+    """Answer line by line, one process at a time."""
+    for line in sys.stdin:
+        process = os.fork()
+        if not process:
+            code = 1
+            try:
+                generate(*json.loads(line))
+                code = 0
+            finally:
+                os._exit(code)
+        say(process)
+        say(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+
+
+def say(number: int) -> None:
+    """Write a line."""
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    serve()

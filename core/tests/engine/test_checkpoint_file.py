@@ -1,0 +1,244 @@
+"""The file of a checkpoint: whole or refused, one process at a time, alive after kill -9."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlxfill import Checkpoint, CheckpointError
+from mlxfill.testing import engine_with, plain, shared_model, tiny_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROMPT = [7, 30, 9, 30, 11, 4]
+OPTIONS: dict[str, Any] = {"max_tokens": 30, "eos_token_ids": ()}
+KILLS = int(os.environ.get("MLXFILL_KILLS", "20"))
+"""How many processes are killed; 100 take two minutes."""
+NAMES = ["llama", "qwen3_5", "gemma3_text", "falcon_h1"]
+
+
+@cache
+def whole_file() -> bytes:
+    """A checkpoint of a tiny hybrid model."""
+    left: list[Checkpoint] = []
+    with engine_with(shared_model("qwen3_5")) as engine:
+        engine.generate(PROMPT, on_checkpoint=left.append, checkpoint_every=10, **OPTIONS)
+    path = Path(os.environ["HOME"]) / "whole"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    left[0].save(path)
+    return path.read_bytes()
+
+
+def complaint(path: Path) -> str:
+    """The one line that a bad file gets; it stays as it is."""
+    before = path.read_bytes()
+    with engine_with(shared_model("qwen3_5")) as engine, pytest.raises(CheckpointError) as caught:
+        engine.resume(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    (line,) = str(caught.value).splitlines()
+    assert str(path) in line
+    return line
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A whole checkpoint."""
+    path = tmp_path / "files" / "reply"
+    path.parent.mkdir()
+    path.write_bytes(whole_file())
+    return path
+
+
+# --- damage -----------------------------------------------------------------------------------
+
+
+@given(data=st.data())
+@settings(max_examples=60)
+def test_a_byte_that_changed_is_noticed(data: st.DataObject, tmp_path_factory: Any) -> None:
+    path = tmp_path_factory.mktemp("files") / "reply"
+    content = bytearray(whole_file())
+    size = int.from_bytes(content[:8], "little")
+    # The header is short, the arrays are long: both shall be hit.
+    places = st.integers(0, size + 8) | st.integers(size + 8, len(content) - 1)
+    at = data.draw(places)
+    content[at] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    assert complaint(path)
+
+
+@given(st.integers(0, 1 << 30))
+@settings(max_examples=30)
+def test_an_end_that_is_missing_is_noticed(tmp_path_factory: Any, length: int) -> None:
+    path = tmp_path_factory.mktemp("files") / "reply"
+    content = whole_file()
+    path.write_bytes(content[: length % len(content)])
+    assert complaint(path)
+
+
+def test_files_of_others_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    path = folder / "reply"
+    for content in (b"", b"hello", b"{}", os.urandom(4096), json.dumps({"a": 1}).encode() * 99):
+        path.write_bytes(content)
+        assert "no checkpoint of mlxfill" in complaint(path)
+    path.unlink()
+    model = tiny_folder(tmp_path / "model") / "model.safetensors"
+    model.rename(path)
+    assert "no checkpoint of mlxfill" in complaint(path)
+
+
+def test_a_newer_version_names_the_remedy(file: Path) -> None:
+    file.write_bytes(file.read_bytes().replace(b'"version":"1"', b'"version":"7"'))
+    assert "version 7, this one reads 1): pip install --upgrade mlxfill" in complaint(file)
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(CheckpointError, match="no checkpoint nowhere: No such file"):
+        Checkpoint.load("nowhere")
+
+
+def test_nothing_worth_keeping_is_replaced(file: Path) -> None:
+    foreign = file.with_name("notes.txt")
+    foreign.write_text("mine")
+    with engine_with(shared_model("qwen3_5")) as engine:
+        with pytest.raises(CheckpointError, match="unfinished generation: resume it"):
+            engine.stream(PROMPT, checkpoint=file)
+        with pytest.raises(CheckpointError, match="no checkpoint of mlxfill"):
+            engine.stream(PROMPT, checkpoint=foreign)
+        with pytest.raises(CheckpointError, match="cannot be written"):
+            engine.stream(PROMPT, checkpoint=file.parent / "missing" / "reply")
+        assert file.read_bytes() == whole_file()
+        engine.resume(file).result()
+        engine.generate(PROMPT, checkpoint=file, **OPTIONS)  # a finished one may be
+    assert foreign.read_text() == "mine"
+    assert sorted(entry.name for entry in file.parent.iterdir()) == ["notes.txt", "reply"]
+
+
+def test_a_disk_that_fails_costs_the_checkpoint_not_the_reply(file: Path) -> None:
+    model = shared_model("qwen3_5")
+    with engine_with(model) as engine:
+        run = engine.resume(file)
+        file.unlink()
+        file.mkdir()  # nothing can take its place now
+        result = run.result()
+    assert result.tokens == plain(model, PROMPT, 30).tokens
+    assert [fault.where for fault in result.faults] == ["checkpoint"]
+
+
+# --- processes --------------------------------------------------------------------------------
+
+
+class Killable:
+    """The program of ``killable.py``: one process at a time."""
+
+    def __init__(self) -> None:
+        program = Path(__file__).with_name("killable.py")
+        self._server = subprocess.Popen(
+            [sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.process = 0
+
+    def start(self, path: Path, model: str, seed: int, pause: float) -> None:
+        """Begin the reply that ``path`` stores, or go on with it."""
+        line = json.dumps([str(path), model, seed, pause])
+        assert self._server.stdin
+        print(line, file=self._server.stdin, flush=True)
+        self.process = int(self._answer())
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it ends by itself so soon."""
+        assert self._server.stdout
+        return bool(select.select([self._server.stdout], [], [], seconds)[0])
+
+    def kill(self) -> int:
+        """End it as a crash does; answers how it ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self.process, signal.SIGKILL)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Exit code, or minus the signal."""
+        return int(self._answer())
+
+    def _answer(self) -> str:
+        """A line; nothing is read ahead, so that ``ends_within`` sees what is there."""
+        assert self._server.stdout
+        line = b""
+        while not line.endswith(b"\n"):
+            byte = os.read(self._server.stdout.fileno(), 1)
+            assert byte, "the program has ended"
+            line += byte
+        return line.decode()
+
+    def close(self) -> None:
+        """End the program."""
+        with self._server as server:
+            server.kill()
+
+
+@pytest.fixture(scope="module")
+def killable() -> Iterator[Killable]:
+    """A program whose processes may be killed."""
+    program = Killable()
+    yield program
+    program.close()
+
+
+def test_a_second_process_is_refused(tmp_path: Path, killable: Killable) -> None:
+    path = tmp_path / "reply"
+    killable.start(path, "llama", 1, 0.05)
+    while not path.exists() and not killable.ends_within(0.01):
+        pass
+    with engine_with(shared_model("llama")) as engine:
+        for attempt in (
+            lambda: engine.resume(path),
+            lambda: engine.stream(PROMPT, checkpoint=path),
+            lambda: Checkpoint.load(path).save(path),
+        ):
+            with pytest.raises(CheckpointError, match="in use by another process"):
+                attempt()
+        assert killable.kill() == -signal.SIGKILL
+        expected = plain(shared_model("llama"), PROMPT, 120, temperature=0.8, seed=1)
+        assert engine.resume(path).result().tokens == expected.tokens
+
+
+def test_what_was_killed_goes_on_as_if_nothing_had_happened(
+    tmp_path: Path, killable: Killable
+) -> None:
+    rng = random.Random(5)
+    kills = seed = 0
+    while kills < KILLS:
+        seed += 1
+        name, path = NAMES[seed % len(NAMES)], tmp_path / f"reply {seed}"
+        killed = 0
+        while True:
+            killable.start(path, name, seed, 0.001)
+            if killable.ends_within(rng.uniform(0.1, 0.6)):
+                assert killable.ended() == 0
+                break
+            killed += killable.kill() == -signal.SIGKILL
+            if path.exists():
+                assert 0 < Checkpoint.load(path).generated <= 120  # whole, whenever it ended
+        kills += killed
+        with engine_with(shared_model(name)) as engine:
+            result = engine.resume(path).result()
+        expected = plain(shared_model(name), PROMPT, 120, temperature=0.8, seed=seed)
+        assert (result.tokens, result.text) == (expected.tokens, expected.text)
+    left = sorted(entry.name for entry in tmp_path.iterdir())
+    assert left == sorted(f"reply {n + 1}" for n in range(seed))
