@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,12 @@ def serve() -> None:
     for line in sys.stdin:
         process = os.fork()
         if not process:
-            code = 1
             try:
                 generate(*json.loads(line))
-                code = 0
-            finally:
-                os._exit(code)
+            except BaseException:  # noqa: BLE001 - the program itself goes on
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
         say(process)
         say(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
 

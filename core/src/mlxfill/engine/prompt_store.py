@@ -147,6 +147,8 @@ def _replaces(new: Entry, old: Entry) -> bool:
     """Whether nobody who may use ``old`` would miss it."""
     if new.adapters != old.adapters:
         return False
+    if len(new.tokens) == len(old.tokens):
+        return new.tokens == old.tokens and (new.draft is not None or old.draft is None)
     inside = common(new.tokens, old.tokens) == len(old.tokens)
-    covers = inside and (new.trimmable or len(new.tokens) == len(old.tokens))
-    return covers and (new.draft is not None or old.draft is None)
+    # Trimmed, an entry is without the drafter's state.
+    return inside and new.trimmable and old.draft is None
