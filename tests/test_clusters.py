@@ -10,13 +10,16 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import pytest
 
 import mlxfill
 from mlxfill.testing import tiny_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BIN = Path(sys.executable).parent
 ASK = "List the days of the week."
@@ -43,7 +46,7 @@ def answers_together(asks, load, generate):
 
 def refusal(load, **options):
     try:
-        with mlxfill.load(load, plugins=["model-tiny"], group=group) as engine:
+        with mlxfill.load(load, plugins=[], group=group) as engine:
             engine.generate(f"rank {group.rank()}", max_tokens=4, **options)
     except mlxfill.MlxfillError as error:
         return str(error)
@@ -61,16 +64,16 @@ print(json.dumps({
 UNGATED = {"gate": {"enabled": False}}
 CASES: dict[str, dict[str, Any]] = {
     "lookup": {
-        "load": {"plugins": ["model-tiny", "fill-echo", "spec-ngram"], "config": UNGATED},
-        "generate": {"max_tokens": 16},
+        "load": {"plugins": ["fill-echo", "spec-ngram"], "config": UNGATED},
+        "generate": {"max_tokens": 12},
     },
     "head": {
         "load": {"draft": "tiny-mtp", "config": UNGATED},
-        "generate": {"max_tokens": 16},
+        "generate": {"max_tokens": 12},
     },
     "draft model, gated": {
         "load": {"draft": "tiny-draft", "config": {}},
-        "generate": {"max_tokens": 16, "temperature": 0.9},
+        "generate": {"max_tokens": 12, "temperature": 0.9},
     },
 }
 
@@ -96,25 +99,36 @@ def launch(*command: str | Path, ranks: int = 2) -> subprocess.CompletedProcess[
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
 
 
-def alone(generate: dict[str, Any], seed: int, ask: str = ASK) -> list[int]:
-    """What one process writes without any plugin."""
-    with mlxfill.load("tiny", plugins=["model-tiny"], config={}) as engine:
-        asked = [{"role": "user", "content": ask}]
-        return engine.generate(asked, **{**generate, "seed": seed}).tokens
+@pytest.fixture(scope="module")
+def single() -> Iterator[mlxfill.Engine]:
+    """One process, without any plugin."""
+    with mlxfill.load("tiny", plugins=[], config={}) as engine:
+        yield engine
 
 
-def test_the_command_line_answers_as_one_process_does_and_once() -> None:
-    arguments = ["--model", "tiny", "--max-tokens", "16", "--json", ASK]
+def alone(
+    single: mlxfill.Engine, generate: dict[str, Any], seed: int = 0, ask: str = ASK
+) -> list[int]:
+    asked = [{"role": "user", "content": ask}]
+    return single.generate(asked, **{**generate, "seed": seed}).tokens
+
+
+def test_the_command_line_answers_as_one_process_does_and_once(
+    single: mlxfill.Engine,
+) -> None:
+    arguments = ["--model", "tiny", "--max-tokens", "12", "--json", ASK]
     done = launch(BIN / "mlxfill", "generate", *arguments)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["tokens"] == alone({"max_tokens": 16}, 0)
+    assert json.loads(done.stdout)["tokens"] == alone(single, {"max_tokens": 12})
 
 
-def test_ranks_decide_alike_whatever_proposes_and_refuse_alike(tmp_path: Path) -> None:
+def test_ranks_decide_alike_whatever_proposes_and_refuse_alike(
+    single: mlxfill.Engine, tmp_path: Path
+) -> None:
     heads = {"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 32}
     three = tiny_folder(tmp_path / "three", "qwen3", **heads)
     done = launch(sys.executable, "-c", SCRIPT, ASK, json.dumps(CASES), three)
@@ -124,14 +138,14 @@ def test_ranks_decide_alike_whatever_proposes_and_refuse_alike(tmp_path: Path) -
     for name, case in CASES.items():
         one, two = (each["answers"][name] for each in told)
         seed = one["stats"]["seed"]
-        assert one["tokens"] == two["tokens"] == alone(case["generate"], seed), name
+        assert one["tokens"] == two["tokens"] == alone(single, case["generate"], seed), name
         assert one["faults"] == two["faults"] == []
         for count in ("windows", "drafted", "accepted", "steps"):
             assert one["stats"]["spec"][count] == two["stats"]["spec"][count], name
         assert name != "head" or one["stats"]["spec"]["accepted"]
     one, two = (each["rows"] for each in told)
     asks = [ASK, "Count to five."]
-    assert one == two == [alone(CASES["lookup"]["generate"], 0, ask) for ask in asks]
+    assert one == two == [alone(single, CASES["lookup"]["generate"], ask=ask) for ask in asks]
     for each in told:
         assert "1 of 2 ranks have another request than rank 0" in each["unlike"]
         assert "cancel cannot reach 2 ranks" in each["cancel"]
