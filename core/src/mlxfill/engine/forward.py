@@ -314,7 +314,9 @@ class Forwarder:
         return mx.concatenate([tokens, pending.astype(tokens.dtype)])
 
     def _taping(self, wanted: bool = False) -> Any:  # noqa: ANN401
-        return self.target.taping() if wanted or self.tap_layers else NOT_TAPING
+        if wanted:
+            return self.target.taping()
+        return self.target.taping(self.tap_layers) if self.tap_layers else NOT_TAPING
 
     def _take_taps(self, tape: Any) -> None:  # noqa: ANN401
         if tape is not None and self.tap_layers:

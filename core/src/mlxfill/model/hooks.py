@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     import mlx.core as mx
     import mlx.nn as nn
@@ -48,58 +48,67 @@ class _Mode(threading.local):
     hidden: Any = None
 
 
+@define(eq=False)
+class _Hooked:
+    """A module with its own class and the hooked one, and how often that is in use."""
+
+    module: nn.Module
+    own: type
+    hooked: type
+    users: int = 0
+
+    def use(self) -> None:
+        """Give it the hooked class."""
+        self.users += 1
+        if self.users == 1:
+            self.module.__class__ = self.hooked
+
+    def leave(self) -> None:
+        """The last one to leave gives it its own class back."""
+        self.users -= 1
+        if not self.users:
+            self.module.__class__ = self.own
+
+
 _LOCK = threading.Lock()
 _ATTRIBUTE = "_mlxfill_hooks"
 
 
 class ModelHooks:
-    """The hooks of one model; in the model's modules only while one of them is in use."""
+    """The hooks of one model; in a module only while its own hook is in use."""
 
     def __init__(self, body: nn.Module | None, layers: list[nn.Module]) -> None:
         """Prepare: ``body`` None leaves the body alone."""
         self.mode = _Mode()
         self.users = 0
-        self._in_use = 0
         self._lock = threading.Lock()
-        self._modules: list[tuple[nn.Module, type, type]] = []
-        if body is not None:
-            self._prepare(body, _body_call)
-        for layer in {id(layer): layer for layer in layers}.values():
-            self._prepare(layer, _layer_call)
+        self._body = [] if body is None else [_hooked(body, _body_call, self.mode)]
+        self._layers = {id(each): _hooked(each, _layer_call, self.mode) for each in layers}
 
     def __deepcopy__(self, _: object) -> None:
         """A copy of the model has no hooks: whoever uses it binds it."""
 
-    def _prepare(self, module: nn.Module, make: Any) -> None:  # noqa: ANN401
-        original = type(module)
-        hooked = type(original.__name__, (original,), {"__call__": make(original, self.mode)})
-        hooked.__module__, hooked.__qualname__ = original.__module__, original.__qualname__
-        self._modules.append((module, original, hooked))
-
     @contextmanager
-    def _installed(self) -> Iterator[None]:
-        """Give every module its hooked class; the last thread to leave gives the own ones back."""
+    def _installed(self, chosen: Collection[_Hooked]) -> Iterator[None]:
+        """Hook the modules chosen inside the block."""
         with self._lock:
-            self._in_use += 1
-            if self._in_use == 1:
-                for module, _, hooked in self._modules:
-                    module.__class__ = hooked
+            for each in chosen:
+                each.use()
         try:
             yield
         finally:
             with self._lock:
-                self._in_use -= 1
-                if not self._in_use:
-                    for module, original, _ in self._modules:
-                        module.__class__ = original
+                for each in chosen:
+                    each.leave()
 
     @contextmanager
-    def taping(self) -> Iterator[Tape]:
-        """Record the layer calls made inside the block, in this thread."""
+    def taping(self, layers: Sequence[nn.Module] = ()) -> Iterator[Tape]:
+        """Record the calls of ``layers`` (none named: of all) inside the block, in this thread."""
         outer, tape = self.mode.tape, Tape()
+        chosen = [self._layers[id(layer)] for layer in layers] or self._layers.values()
         self.mode.tape = tape
         try:
-            with self._installed():
+            with self._installed(chosen):
                 yield tape
         finally:
             self.mode.tape = outer
@@ -109,7 +118,7 @@ class ModelHooks:
         """Let the body answer ``hidden`` ``[B, L, H]`` at once inside the block."""
         self.mode.stash = hidden
         try:
-            with self._installed():
+            with self._installed(self._body):
                 yield
         finally:
             self.mode.stash = None
@@ -119,11 +128,18 @@ class ModelHooks:
         """Keep the body's output as ``.hidden`` of the yielded object."""
         self.mode.capturing = True
         try:
-            with self._installed():
+            with self._installed(self._body):
                 yield self.mode
         finally:
             self.mode.capturing = False
             self.mode.hidden = None
+
+
+def _hooked(module: nn.Module, make: Any, mode: _Mode) -> _Hooked:  # noqa: ANN401
+    own = type(module)
+    hooked = type(own.__name__, (own,), {"__call__": make(own, mode)})
+    hooked.__module__, hooked.__qualname__ = own.__module__, own.__qualname__
+    return _Hooked(module, own, hooked)
 
 
 def _body_call(original: type, mode: _Mode) -> Any:  # noqa: ANN401

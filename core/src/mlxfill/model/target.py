@@ -117,9 +117,9 @@ class Target:
             logits: mx.array = self.model(mx.zeros(hidden.shape[:2], mx.int32))
         return logits
 
-    def taping(self) -> Any:  # noqa: ANN401 - a context manager of hooks.Tape
-        """Record layer calls inside the block."""
-        return self._hooks.taping()
+    def taping(self, layers: Sequence[int] = ()) -> Any:  # noqa: ANN401 - a context manager of hooks.Tape
+        """Record layer calls inside the block: those of ``layers``, none named: of all."""
+        return self._hooks.taping([self.layers[i] for i in layers])
 
     def taps(self, tape: hooks.Tape, layers: Sequence[int]) -> mx.array:
         """Outputs of ``layers`` side by side, ``[B, L, n*H]``."""
