@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from typing import Any
 
 import attrs
@@ -29,14 +30,17 @@ PROMPT = [7, 30, 9]
 CHAT = [{"role": "user", "content": "hi"}]
 
 
-def refused(options: dict[str, Any], *named: str, prompt: Any = PROMPT) -> None:
-    """A ``ValueError`` of one line that holds every word of ``named``."""
-    with (
-        engine_with(shared_model("llama"), context=12) as engine,
-        pytest.raises(ValueError, match=r".") as caught,
-    ):
-        engine.generate(prompt, **options)
-    message = str(caught.value)
+def refused(
+    options: dict[str, Any], *named: str, prompt: Any = PROMPT, on_opening: bool = True
+) -> None:
+    """A ``ValueError`` of one line that holds every word of ``named``; ``check`` says the same."""
+    with engine_with(shared_model("llama"), context=12) as engine:
+        with pytest.raises(ValueError, match=r".") as caught:
+            engine.generate(prompt, **options)
+        message = str(caught.value)
+        if on_opening:
+            with pytest.raises(ValueError, match=re.escape(message)):
+                engine.check(prompt, **options)
     assert isinstance(caught.value, InputError)
     assert "\n" not in message
     assert [word for word in named if word not in message] == []
@@ -158,7 +162,8 @@ def test_sampling_given_twice() -> None:
 
 def test_groups_that_do_not_fit_the_heads() -> None:
     """Keys of 16 numbers cannot be quantized in groups of 64."""
-    refused({"kv_bits": 8, "kv_group_size": 64, "quantized_kv_start": 0}, "kv_group_size", "64")
+    options = {"kv_bits": 8, "kv_group_size": 64, "quantized_kv_start": 0}
+    refused(options, "kv_group_size", "64", on_opening=False)
 
 
 def test_a_ring_cannot_be_quantized() -> None:

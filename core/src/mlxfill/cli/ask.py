@@ -79,7 +79,7 @@ class Ask:
                 "no prompt: give one as an argument, with --messages FILE, or through a pipe"
             )
         else:
-            prompt = _read(STDIN, "prompt").removesuffix(strip)
+            prompt = read_text(STDIN, "prompt").removesuffix(strip)
         if not prompt:
             raise InputError("the prompt is empty: at least one character is needed")
         if not prompt.isascii() and any("\ud800" <= c <= "\udfff" for c in prompt):
@@ -91,13 +91,20 @@ def read_messages(file: str) -> list[Message]:
     """Chat messages from a JSON file: a list, or an object with the key ``messages``."""
     value = _json(file, "messages")
     value = value.get("messages") if isinstance(value, dict) else value
+    return checked_messages(value, f"--messages {file}")
+
+
+def checked_messages(value: Any, where: str) -> list[Message]:  # noqa: ANN401 - whatever was read
+    """Messages as templates take them.
+
+    :param where: what an error begins with.
+    :raises InputError: they are of another form.
+    """
     if not isinstance(value, list) or not value:
-        raise InputError(f"--messages {file}: must hold a list of messages with role and content")
+        raise InputError(f"{where}: must hold a list of messages with role and content")
     for at, message in enumerate(value):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise InputError(
-                f"--messages {file}: message {at} has no role: {json.dumps(message)[:80]}"
-            )
+            raise InputError(f"{where}: message {at} has no role: {json.dumps(message)[:80]}")
     return [_for_template(message) for message in value]
 
 
@@ -107,8 +114,13 @@ def read_tools(file: str | None) -> list[Message] | None:
         return None
     value = _json(file, "tools")
     value = value.get("tools") if isinstance(value, dict) else value
+    return checked_tools(value, f"--tools {file}")
+
+
+def checked_tools(value: Any, where: str) -> list[Message]:  # noqa: ANN401 - whatever was read
+    """Tools, or ``InputError`` that begins with ``where``."""
     if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
-        raise InputError(f"--tools {file}: must hold a list of tools in OpenAI's format")
+        raise InputError(f"{where}: must hold a list of tools in OpenAI's format")
     return value
 
 
@@ -134,7 +146,7 @@ def _call(call: Any) -> Any:  # noqa: ANN401 - whatever the file holds
 
 
 def _json(file: str, option: str) -> Any:  # noqa: ANN401
-    text = _read(file, option)
+    text = read_text(file, option)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -142,7 +154,7 @@ def _json(file: str, option: str) -> Any:  # noqa: ANN401
         raise InputError(f"--{option} {file}: is not JSON: {reason}") from error
 
 
-def _read(file: str, option: str) -> str:
+def read_text(file: str, option: str) -> str:
     """Text of a file or of standard input."""
     try:
         return (sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()).decode()

@@ -9,6 +9,7 @@ from attrs import define
 
 from mlxfill.cli.answering import Output, answer
 from mlxfill.cli.ask import Ask
+from mlxfill.cli.batch.command import Batching, answer_batch
 from mlxfill.cli.decoding import Decoding
 from mlxfill.cli.groups import grouped
 from mlxfill.cli.invocation import invocation
@@ -81,13 +82,29 @@ def generate(  # noqa: PLR0913, PLR0917 - groups of options
     probabilities: Probabilities,
     saving: Saving,
     timing: Timing,
+    batching: Batching,
     output: Output,
 ) -> None:
-    """Answer a prompt.  Text goes to standard output, statistics to standard error."""
-    prompt, tools = ask.read()
-    config = invocation(ctx).config()
-    decoding.check(config)
+    """Answer a prompt, or each line of a file.
+
+    Text goes to standard output, statistics to standard error.
+    """
+    batching.check()
     given = {**probabilities.given(), **saving.given(), "phase_times": timing.phase_times}
+    config = invocation(ctx).config()
+    if batching.batch is not None:
+        answer_batch(
+            batching,
+            ask=ask,
+            loading=loading,
+            config=config,
+            output=output,
+            given={**given, **decoding.given()},
+            for_engine=lambda engine: {**given, **decoding.for_engine(engine)},
+        )
+        return
+    prompt, tools = ask.read()
+    decoding.check(config)
 
     from mlxfill.cli.waiting import waiting
 

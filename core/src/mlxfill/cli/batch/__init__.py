@@ -1,0 +1,1 @@
+"""``mlxfill generate --batch``: many requests from a file, their answers in another."""

@@ -1,0 +1,124 @@
+"""The answers of a batch: one line for each request, on the disk as soon as it has ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from mlxfill.engine.checkpoint.lock import CheckpointLock
+from mlxfill.errors import CheckpointError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mlxfill.cli.batch.lines import Line
+
+BEGINNING = b'{"index": '
+
+
+class Record:
+    """An open ``--out`` file, which no other process writes meanwhile.  A context manager.
+
+    ``done``: indices of the requests that it answers.
+    """
+
+    def __init__(self, path: Path, lines: Sequence[Line]) -> None:
+        """The answers to ``lines`` in ``path``.
+
+        A last line that is not whole is dropped, and so are requests that failed: they are to be
+        done again.
+
+        :raises InputError: it holds something else, is in use, or cannot be written.
+        """
+        if path.is_dir():
+            raise InputError(f"--out {path}: is a folder")
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(CheckpointLock(path))
+                self.done = _kept(path, lines)
+                self._file = stack.enter_context(path.open("ab", buffering=0))
+            except (CheckpointError, OSError) as error:
+                raise InputError(f"--out {path}: {_reason(error)}") from error
+            self._open = stack.pop_all()
+
+    def add(self, line: Line, answer: Mapping[str, Any]) -> None:
+        """Write an answer and wait for the disk."""
+        text = json.dumps({**line.name, **answer}, ensure_ascii=False)
+        self._file.write(f"{text}\n".encode())
+        os.fsync(self._file.fileno())
+        self.done.add(line.index)
+
+    def __enter__(self) -> Self:
+        """The record itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file and let others have it."""
+        self._open.close()
+
+
+def _reason(error: BaseException) -> str:
+    """Why a file cannot be had; the lock's words are about checkpoints."""
+    cause = error.__cause__ if isinstance(error, CheckpointError) else error
+    if isinstance(cause, BlockingIOError):
+        return "is in use by another process"
+    return (isinstance(cause, OSError) and cause.strerror) or str(error)
+
+
+def _kept(path: Path, lines: Sequence[Line]) -> set[int]:
+    """The requests that ``path`` answers; what it holds beside those answers is removed."""
+    if not path.exists():
+        return set()
+    whole = path.read_bytes()
+    *written, tail = whole.split(b"\n")
+    if tail and not (tail.startswith(BEGINNING) or BEGINNING.startswith(tail)):
+        raise InputError(_foreign(path, len(written) + 1))
+    done: set[int] = set()
+    kept = []
+    for number, text in enumerate(written, 1):
+        index, failed = _read(path, number, text, lines)
+        if index in done:
+            raise InputError(f"--out {path}, line {number}: answers request {index} again")
+        if not failed:
+            done.add(index)
+            kept.append(text + b"\n")
+    if b"".join(kept) != whole:
+        _replace(path, b"".join(kept))
+    return done
+
+
+def _read(path: Path, number: int, text: bytes, lines: Sequence[Line]) -> tuple[int, bool]:
+    """The request that a line answers, and whether it failed."""
+    try:
+        answer = json.loads(text)
+        index, digest = answer["index"], answer["digest"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise InputError(_foreign(path, number)) from None
+    if not isinstance(index, int) or not 0 <= index < len(lines) or digest != lines[index].digest:
+        raise InputError(
+            f"--out {path}, line {number}: answers a request with another prompt, option or model:"
+            " give another file"
+        )
+    return index, "error" in answer
+
+
+def _foreign(path: Path, number: int) -> str:
+    return f"--out {path}, line {number}: is no answer of a batch: give another file"
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """All of the new content or all of the old, whenever the process ends."""
+    handle, name = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
