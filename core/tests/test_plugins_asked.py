@@ -155,7 +155,7 @@ def raising(error: BaseException) -> Any:
 def ask_everything(manager: PluginManager, faults: list[Fault] | None) -> dict[str, Any]:
     """Call every hook once; labels of those who answered, by hook."""
     layer: Any = None
-    rewinder: Any = manager.cache_rewinder("entry", layer, layer, faults)
+    found: Any = manager.cache_rewinder("entry", layer, layer, faults)
     delimiters = manager.delimiters(REQUEST, faults)
     method = manager.generation_method(layer, REQUEST, faults)
     app: Any = []
@@ -172,7 +172,7 @@ def ask_everything(manager: PluginManager, faults: list[Fault] | None) -> dict[s
             for plugin, processor in manager.logits_processors(REQUEST, faults)
         ],
         "model": manager.resolve_model("any", faults),
-        "rewinder": rewinder and rewinder.label,
+        "rewinder": found and (found[0], found[1].label),
         "delimiters": delimiters,
         "method": method and method.name,
         "commands": app,
@@ -184,7 +184,7 @@ EXPECTED = {
     "kinds": [("first", "a"), ("second", "b")],
     "processors": [("first", "a"), ("second", "b")],
     "model": Path("/models/a"),
-    "rewinder": "a",
+    "rewinder": ("first", "a"),
     "delimiters": frozenset({1, ord("a")}),
     "method": "a",
     "commands": ["a", "b"],

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from attrs import frozen
+from mlx_lm.models.cache import KVCache
 
-from mlxfill import Engine, load_config
+from mlxfill import DrafterError, Engine, PluginError, load_config
 from mlxfill.plugins import PluginManager
-from mlxfill.testing import plain, shared_model, tiny_tokenizer
+from mlxfill.testing import plain, shared_model, tiny_model, tiny_tokenizer
 from mlxfill.testing.installed import HEADER, FakeSite
 
 if TYPE_CHECKING:
@@ -340,16 +341,18 @@ def seated(site: FakeSite) -> Iterator[Any]:
     """Install a hostile plugin and a good one, and make an engine with both."""
     engines: list[Engine] = []
 
-    def make(text: str, **options: Any) -> Engine:
-        site.add("bad", text)
-        site.add("good", GOOD)
+    def make(text: str, model: Any = None, **options: Any) -> Engine:
+        for name, module in (("bad", text), ("good", GOOD)):
+            site.forget()
+            if engines:
+                site.remove(f"mlxfill_{name}")
+            site.add(name, module)
         config = load_config({"gate": {"enabled": False}})
         manager = PluginManager.load(config, ["bad", "good"], tolerant=True)
-        if DRAFTER in text:
+        if text.startswith(DRAFTER):
             options.setdefault("draft_kind", "hostile")
-        engine = Engine(
-            shared_model("llama"), tiny_tokenizer(), plugins=manager, config=config, **options
-        )
+        model = shared_model("llama") if model is None else model
+        engine = Engine(model, tiny_tokenizer(), plugins=manager, config=config, **options)
         engines.append(engine)
         return engine
 
@@ -379,3 +382,202 @@ def test_output_stays_and_the_fault_names_the_plugin(
 
 def test_there_are_many_kinds() -> None:
     assert len(HARMLESS_OR_NAMED) >= 80
+
+
+# --- what a request cannot go on without ---------------------------------------------------
+
+REWINDER = (
+    HEADER
+    + """
+class Rewinder:
+    needs_replay = False
+
+    def __init__(self, entry, layer): self.entry, self.layer = entry, layer
+    def begin(self): pass
+    def commit(self): pass
+    def rewind(self, keep): self.entry.offset -= self.layer.window() - keep
+
+LIMIT, calls = 12, []
+
+def late(error):
+    def method(self, *args):
+        calls.append(1)
+        if len(calls) > LIMIT: raise error
+        if args: self.entry.offset -= self.layer.window() - args[0]
+    return method
+
+@mlxfill.hookimpl
+def mlxfill_cache_rewinder(entry, layer):
+    return Rewinder(entry, layer) if type(entry).__name__ == "Diary" else None
+"""
+)
+
+
+def processing(body: str) -> str:
+    """A plugin with this logits processor."""
+    return (
+        f"{HEADER}\ndef process(tokens, logits):\n    {body}\n"
+        "@mlxfill.hookimpl\ndef mlxfill_logits_processors():\n    return [process]"
+    )
+
+
+PROCESSORS = {
+    "raises": ("raise ValueError('no')", "ValueError: no"),
+    "exits": ("raise SystemExit(3)", "SystemExit: 3"),
+    "answers None": ("return None", "TypeError: answered NoneType, not an mx.array"),
+    "answers another shape": ("return logits[:, :5]", "ValueError: answered shape (1, 5) for"),
+}
+
+
+@pytest.mark.parametrize(("body", "said"), PROCESSORS.values(), ids=list(PROCESSORS))
+def test_a_logits_processor_that_fails_ends_the_request_by_name(
+    seated: Any, body: str, said: str
+) -> None:
+    """Left out it would change the reply: nobody would know."""
+    engine = seated(processing(body))
+    for _ in range(2):
+        with pytest.raises(PluginError) as caught:
+            engine.generate(PROMPT, max_tokens=COUNT)
+        assert str(caught.value).startswith("plugin 'bad' failed in its logits processor: ")
+        assert said in str(caught.value)
+
+
+class Diary(KVCache):
+    """A cache entry that only a plugin can take back."""
+
+    def is_trimmable(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def diaries(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A model with such entries."""
+    model = tiny_model("llama")
+    monkeypatch.setattr(
+        type(model),
+        "make_cache",
+        lambda self: [Diary() for _ in self.layers],  # type: ignore[no-untyped-call]
+        raising=False,
+    )
+    return model
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "Rewinder.begin = lambda self: 1 / 0",
+        "def rewind(self, keep): raise SystemExit(1)\nRewinder.rewind = rewind",
+        "def rewind(self, keep): pass\nRewinder.rewind = rewind",
+        "Rewinder.__init__ = lambda *a: 1 / 0",
+    ],
+    ids=["begin raises", "rewind exits", "rewind does nothing", "cannot be made"],
+)
+def test_a_rewinder_that_fails_its_proof_is_never_used(
+    seated: Any, diaries: Any, extra: str
+) -> None:
+    expected = plain(shared_model("llama"), PROMPT, COUNT)
+    engine = seated(f"{REWINDER}\n{extra}", model=diaries)
+    result = engine.generate(PROMPT, max_tokens=COUNT, eos_token_ids=())
+    assert result.tokens == expected.tokens
+    assert result.stats.spec["drafted"] == 0
+    assert result.stats.spec["verify_unsupported"] > 0
+
+
+RIGHT = """
+def propose(self, view):
+    return offer(TRUTH[len(self.ids) : len(self.ids) + 3])
+Source.propose = propose
+"""
+
+
+@pytest.mark.parametrize(("where", "right"), [("begin", ""), ("commit", RIGHT), ("rewind", "")])
+def test_a_rewinder_that_fails_later_ends_the_request_by_name(
+    seated: Any, diaries: Any, where: str, right: str
+) -> None:
+    """Nobody knows then what the cache holds."""
+    truth = [*PROMPT, *plain(shared_model("llama"), PROMPT, COUNT).tokens]
+    later = f"Rewinder.{where} = late(SystemExit(4))\nTRUTH = {truth}"
+    engine = seated(f"{SOURCE}\n{right}\n{REWINDER}\n{later}", model=diaries)
+    with pytest.raises(PluginError) as caught:
+        engine.generate(PROMPT, max_tokens=COUNT, eos_token_ids=())
+    assert str(caught.value) == f"plugin 'bad' failed in {where}() of its rewinder: SystemExit: 4"
+
+
+MOUNTING = {
+    "load raises": ("load = raising(KeyError('x'))", "failed to load hostile: KeyError: 'x'"),
+    "load exits": ("load = raising(SystemExit(1))", "failed to load hostile: SystemExit: 1"),
+    "load answers junk": ("load = lambda *a: 7", "its provider has weights_bytes None, not int"),
+    "weights in words": ("Provider.weights_bytes = 'x'", "has weights_bytes 'x', not int of at"),
+    "no depth": ("Provider.default_depth = 0", "has default_depth 0, not int of at least 1"),
+    "no open": ("Provider.open = None", "its provider has no open()"),
+    "weights that exit": ("Provider.weights_bytes = property(raising(SystemExit(1)))", "SystemEx"),
+}
+
+
+@pytest.mark.parametrize(("extra", "said"), MOUNTING.values(), ids=list(MOUNTING))
+def test_a_drafter_that_cannot_be_mounted_is_refused_by_name(
+    seated: Any, extra: str, said: str
+) -> None:
+    with pytest.raises(DrafterError) as caught:
+        seated(f"{DRAFTER}\n{extra}")
+    assert str(caught.value).startswith("plugin 'bad' failed to load hostile: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_kind_that_cannot_even_look_is_named(seated: Any, tmp_path: Any) -> None:
+    text = DRAFTER.replace("lambda f: False, ", "raising(SystemExit(1)), ").replace(
+        ", False)]", ")]"
+    )
+    with pytest.raises(PluginError, match=r"plugin 'bad' failed to look at .*: SystemExit: 1"):
+        seated(text, draft=tmp_path, draft_kind=None)
+
+
+def test_a_provider_that_cannot_close_does_not_keep_the_model(seated: Any) -> None:
+    engine = seated(f"{DRAFTER}\nProvider.close = raising(SystemExit(1))")
+    engine.close()
+    assert [(fault.plugin, fault.where) for fault in engine.faults] == [("bad", "close")]
+
+
+# --- what belongs to others ----------------------------------------------------------------
+
+GREEDY_HANDS = {
+    "messages": "request.messages[0]['content'] = 'evil'",
+    "tools": "request.tools[0]['function']['name'] = 'evil'",
+    "options": "request.template_options['evil'] = True",
+    "prompt": "request.prompt_ids[0] = 1",
+    "sampling": "request.sampling.temperature = 3",
+}
+
+
+@pytest.mark.parametrize("body", GREEDY_HANDS.values(), ids=list(GREEDY_HANDS))
+def test_what_the_caller_gave_stays_the_callers(seated: Any, body: str) -> None:
+    messages = [{"role": "user", "content": "on the thing"}]
+    tools = [{"type": "function", "function": {"name": "get", "parameters": {}}}]
+    options: dict[str, Any] = {"enable_thinking": True}
+    text = f"{HEADER}\n@mlxfill.hookimpl\ndef mlxfill_proposal_sources(request):\n    {body}"
+    engine = seated(text)
+    again = [
+        engine.generate(messages, tools=tools, max_tokens=8, template_options=options)
+        for _ in range(2)
+    ]
+    assert again[0].tokens == again[1].tokens
+    assert messages == [{"role": "user", "content": "on the thing"}]
+    assert tools == [{"type": "function", "function": {"name": "get", "parameters": {}}}]
+    assert options == {"enable_thinking": True}
+
+
+def test_two_plugins_of_one_name_are_both_named(site: FakeSite) -> None:
+    site.add("bad", SOURCE, distribution="one-owner")
+    site.add("bad", SOURCE, distribution="other-owner")
+    manager = PluginManager.load(load_config({}), ["bad"], tolerant=True)
+    (fault,) = manager.faults
+    assert "one-owner" in fault.message
+    assert "other-owner" in fault.message
+
+
+def test_ctrl_c_in_a_plugin_is_the_users(seated: Any) -> None:
+    for method in ("propose", "observe", "resolved", "near"):
+        engine = seated(f"{SOURCE}\nSource.{method} = raising(KeyboardInterrupt())")
+        with pytest.raises(KeyboardInterrupt):
+            engine.generate(PROMPT, max_tokens=COUNT, eos_token_ids=())

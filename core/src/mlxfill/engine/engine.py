@@ -13,6 +13,7 @@ from mlxfill.engine.calibrate import curve_for, store
 from mlxfill.engine.checkpoint.identity import fingerprint, lasting
 from mlxfill.engine.drafter import estimated_cost
 from mlxfill.engine.gate import CostCurve, Purse
+from mlxfill.engine.guarded import NamedRewinder
 from mlxfill.engine.legal import is_whole
 from mlxfill.engine.mount import bundled, mount
 from mlxfill.engine.opening import Opening
@@ -289,7 +290,10 @@ class Engine:
 
     def rewinder(self, entry: object, layer: LayerReplay) -> CacheRewinder | None:
         """A plugin's rewinder for a cache entry that the core does not know."""
-        return self.plugins.cache_rewinder(entry, layer, self.target)
+        wrong: list[Fault] = []
+        found = self.plugins.cache_rewinder(entry, layer, self.target, wrong)
+        self.faults += [fault for fault in wrong if fault not in self.faults]
+        return NamedRewinder(*found) if found else None
 
     def fingerprint(self) -> str:
         """A hash of the model's weights, without adapters by name; made on first use."""
@@ -321,9 +325,8 @@ class Engine:
 
     def prepare(self) -> None:
         """Do now what the first request that speculates would otherwise wait for."""
-        offering = any(
-            "mlxfill_proposal_sources" in self.plugins.hooks(n) for n in self.plugins.names
-        )
+        hooks = {hook for name in self.plugins.names for hook in self.plugins.hooks(name)}
+        offering = not hooks.isdisjoint({"mlxfill_proposal_sources", "mlxfill_constraint"})
         if offering or self.drafter is not None:
             self.no_rewind()
             self.curve()
@@ -369,7 +372,7 @@ class Engine:
     def _mount(self, artifact: str | os.PathLike[str] | None, name: str | None) -> None:
         """Load the drafter that was asked for, or the head that lies in the model's folder."""
         asked = artifact is not None or name is not None
-        artifact = artifact or bundled(self.plugins, self.target, name)
+        artifact = artifact or bundled(self.plugins, self.target, name, self.faults)
         if not asked and (artifact is None or self.num_draft_tokens == 0):
             return
         try:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlxfill.engine.drafter import Drafter
 from mlxfill.errors import DrafterError, MlxfillError, PluginError
 from mlxfill.model.loading import find_model
+from mlxfill.plugins.faults import one_line, recorded
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from mlxfill.contracts import DraftKind
+    from mlxfill.contracts import DraftKind, Fault
     from mlxfill.model.target import Target
     from mlxfill.plugins import PluginManager
 
     Kinds = Sequence[tuple[str, DraftKind]]
 
+NUMBERS = {"weights_bytes": (int, 0), "default_depth": (int, 1)}
+"""What is reckoned with of a provider: types and least values."""
 BUNDLED = "mtp"
 """Folder inside a model's folder for the head that belongs to it."""
 
@@ -41,28 +44,53 @@ def mount(
     reason = no_rewind()
     if reason:
         raise DrafterError(f"this model cannot use a drafter: {reason}")
+    failed = f"plugin {plugin!r} failed to load {path or kind.name}"
     try:
         provider = kind.load(path, target, plugins.settings(plugin))
-    except MlxfillError:
+        wrong = _unfit(provider)
+    except (MlxfillError, KeyboardInterrupt):
         raise
-    except Exception as error:
-        cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise DrafterError(
-            f"plugin {plugin!r} failed to load {path or kind.name}: {cause}"
-        ) from error
+    except BaseException as error:
+        raise DrafterError(f"{failed}: {one_line(error)}") from error
+    if wrong:
+        raise DrafterError(f"{failed}: its provider has {wrong}")
     return Drafter(plugin, kind, provider)
 
 
-def bundled(plugins: PluginManager, target: Target, name: str | None) -> Path | None:
+def _unfit(provider: Any) -> str:  # noqa: ANN401 - plugins are not always typed
+    """What is wrong with a provider's attributes, "" for nothing."""
+    for name, (kind, least) in NUMBERS.items():
+        value = getattr(provider, name, None)
+        if type(value) is not kind or value < least:
+            return f"{name} {value!r}, not {kind.__name__} of at least {least}"
+    missing = [name for name in ("open", "close") if not callable(getattr(provider, name, None))]
+    return f"no {missing[0]}()" if missing else ""
+
+
+def bundled(
+    plugins: PluginManager, target: Target, name: str | None, faults: list[Fault]
+) -> Path | None:
     """The head that came with the model, if a plugin that is on knows its kind."""
     folder = target.path / BUNDLED if target.path else None
     if folder is None or not folder.is_dir():
         return None
     for plugin, kind in plugins.draft_kinds():
         wanted = name in (None, kind.name, plugin)
-        if wanted and kind.needs_artifact and not kind.fallback and kind.detect(folder):
-            return folder
+        if wanted and kind.needs_artifact and not kind.fallback:
+            with recorded(plugin, "draft", faults):  # nobody asked for it
+                if kind.detect(folder):
+                    return folder
     return None
+
+
+def _detects(plugin: str, kind: DraftKind, folder: Path) -> bool:
+    try:
+        return bool(kind.detect(folder))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        cause = f"plugin {plugin!r} failed to look at {folder}: {one_line(error)}"
+        raise PluginError(cause) from error
 
 
 def _named(kinds: Kinds, path: Path | None, name: str) -> tuple[str, DraftKind]:
@@ -80,7 +108,7 @@ def _named(kinds: Kinds, path: Path | None, name: str) -> tuple[str, DraftKind]:
 
 def _detected(kinds: Kinds, path: Path | None) -> tuple[str, DraftKind]:
     for plugin, kind in sorted(kinds, key=lambda each: each[1].fallback):
-        if path is not None and kind.needs_artifact and kind.detect(path):
+        if path is not None and kind.needs_artifact and _detects(plugin, kind, path):
             return plugin, kind
     raise PluginError(
         f"no plugin that is on can draft with {path} (kinds: {_known(kinds)}); "

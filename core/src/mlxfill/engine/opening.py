@@ -14,12 +14,14 @@ from mlxfill.engine.checkpoint.plain import packed
 from mlxfill.engine.drafting import Drafting
 from mlxfill.engine.forward import Forwarder
 from mlxfill.engine.gate import CostCurve, Gate, Survival
+from mlxfill.engine.guarded import NamedProcessor
 from mlxfill.engine.method import check_method
 from mlxfill.engine.prewarm import Held, counted_tokens, own_caches
 from mlxfill.engine.prompt import Prompt, check_prompt, render
 from mlxfill.engine.prompt_store import trimmable
 from mlxfill.engine.run import Run
 from mlxfill.engine.schema import Holder, find_holder
+from mlxfill.engine.sealed import sealed
 from mlxfill.engine.session import PROPOSE_BUDGET_S, Rules, Seat, Session
 from mlxfill.engine.trace import Trace
 from mlxfill.engine.watched import WatchedForwarder
@@ -208,8 +210,8 @@ class Opening:
         request = Request(
             prompt_ids=ids,
             prompt_text=prompt.text,
-            messages=prompt.messages,
-            tools=tuple(tools) if tools else None,
+            messages=sealed(prompt.messages),
+            tools=sealed(tuple(tools)) if tools else None,
             sampling=sampling,
             limits=Limits(options.max_tokens, engine.context),
             tokenizer=engine.tokenizer,
@@ -217,7 +219,7 @@ class Opening:
             eos_ids=frozenset(engine.tokenizer.eos_token_ids if eos is None else eos),
             delimiters=frozenset(options.delimiters),
             session=options.session,
-            template_options=options.template_options,
+            template_options=sealed(options.template_options),
             schema=options.schema,
         )
         ends = request.delimiters | engine.plugins.delimiters(request, self.faults)
@@ -250,7 +252,7 @@ class Opening:
             self._deciding.add(self._holder.plugin)
         processors = [
             *request.sampling.processors(),
-            *(processor for _, processor in theirs),
+            *(NamedProcessor(plugin, processor) for plugin, processor in theirs),
             *options.logits_processors,
             # Last: nobody may allow what the schema forbids.
             *([self._holder.mask] if self._holder else ()),

@@ -66,10 +66,10 @@ class Hooks:
         layer: LayerReplay,
         target: TargetView,
         faults: list[Fault] | None = None,
-    ) -> CacheRewinder | None:
+    ) -> tuple[str, CacheRewinder] | None:
         """A rewinder for a cache entry, from the first plugin that has one."""
         hook, read = "mlxfill_cache_rewinder", answers.cache_rewinder
-        return self._first(hook, read, faults, entry=entry, layer=layer, target=target)
+        return next(self._ask(hook, read, faults, entry=entry, layer=layer, target=target), None)
 
     # --- a request opens ----------------------------------------------------------
 

@@ -1,0 +1,77 @@
+"""Parts of plugins that a request cannot go on without: what goes wrong in them ends it by name."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+from attrs import frozen
+
+from mlxfill.errors import MlxfillError, PluginError
+from mlxfill.plugins.faults import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mlxfill.contracts import CacheRewinder
+
+
+@contextmanager
+def named(plugin: str, part: str) -> Iterator[None]:
+    """Raise ``PluginError`` for whatever a plugin raises inside, ``SystemExit`` too.
+
+    Ctrl-C and errors of mlxfill pass.
+    """
+    try:
+        yield
+    except (MlxfillError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise PluginError(f"plugin {plugin!r} failed in {part}: {one_line(error)}") from error
+
+
+@frozen
+class NamedProcessor:
+    """A plugin's logits processor.  Left out it would change the reply, so its errors end it."""
+
+    plugin: str
+    process: Callable[[mx.array, mx.array], mx.array]
+
+    def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
+        """``[L]`` tokens and ``[1, V]`` logits to logits."""
+        with named(self.plugin, "its logits processor"):
+            answer = self.process(tokens, logits)
+            if not isinstance(answer, mx.array):
+                raise TypeError(f"answered {type(answer).__name__}, not an mx.array")
+            if answer.shape != logits.shape:
+                raise ValueError(f"answered shape {answer.shape} for logits {logits.shape}")
+            return answer
+
+
+@frozen(eq=False)
+class NamedRewinder:
+    """A plugin's rewinder.  After an error in it nobody knows what the cache holds."""
+
+    plugin: str
+    rewinder: CacheRewinder
+
+    @property
+    def needs_replay(self) -> bool:
+        """Whether windows must be taped; assumed of rewinders that do not say."""
+        return bool(getattr(self.rewinder, "needs_replay", True))
+
+    def begin(self) -> None:
+        """Before a window."""
+        with named(self.plugin, "begin() of its rewinder"):
+            self.rewinder.begin()
+
+    def commit(self) -> None:
+        """The window stays."""
+        with named(self.plugin, "commit() of its rewinder"):
+            self.rewinder.commit()
+
+    def rewind(self, keep: int) -> None:
+        """Only ``keep`` ids stay."""
+        with named(self.plugin, "rewind() of its rewinder"):
+            self.rewinder.rewind(keep)
