@@ -93,8 +93,9 @@ class Gate:
 class Cache:
     """``[cache]``: caches of prompts that are kept for requests which begin alike.
 
-    Requests with a ``session`` use it; with ``every_request`` all do.  At most ``max_entries``
-    (0: none) and ``max_mb`` megabytes are kept, the newest.
+    ``max_entries``: keep the caches of so many prompts, the newest; 0: none.  ``max_mb``: keep so
+    many megabytes of them at most.  ``every_request``: not only requests with a ``session`` use
+    them and leave theirs.
     """
 
     max_entries: int = field(default=8, validator=between(0))
