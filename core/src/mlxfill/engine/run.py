@@ -6,6 +6,7 @@ import copy
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING
+from weakref import WeakMethod
 
 from mlx_lm.generate import wired_limit
 
@@ -85,11 +86,11 @@ class Run:
             drafting,
             want_logprobs=options.logprobs or options.top_logprobs > 0,
             append_chunk=options.append_chunk,
-            cancelled=self._stops,
-            paused=self._pauses,
+            cancelled=_weakly(self._stops),
+            paused=_weakly(self._pauses),
         )
         self._notify = notify
-        self._pieces = self._make_pieces()
+        self._pieces: Generator[Piece, None, None] | None = None
         self._started = self._decoding = 0.0
         self._begun = self._closed = False
 
@@ -107,18 +108,25 @@ class Run:
     def __next__(self) -> Piece:
         """The next piece."""
         self._switch_adapter()
+        if self._pieces is None:
+            if self._closed:
+                raise StopIteration
+            self._pieces = self._make_pieces()
         return next(self._pieces)
 
     def close(self) -> None:
         """Stop here.  Called by itself when the run ends or is dropped."""
         self.ending = self.ending or Ending("cancelled")
-        self._pieces.close()
+        if self._pieces is not None:
+            self._pieces.close()
         self.finish()
 
     def result(self) -> Result:
         """Run to the end and collect everything."""
         while not self._closed:
             next(self, None)
+        if self._pieces is not None:
+            self._pieces.close()
         if self.error is not None:
             raise self.error
         options, reply = self.options, self.reply
@@ -337,7 +345,8 @@ class Run:
     def fail(self, error: Exception) -> None:
         """End here: something that belongs to this request alone raised ``error``."""
         self.error, self.ending = error, Ending("error")
-        self._pieces.close()
+        if self._pieces is not None:
+            self._pieces.close()
         self.finish()
 
     def _known(self) -> list[int]:
@@ -388,6 +397,20 @@ class Run:
             self.drafting.close()
         reason = self.ending.reason if self.ending else "cancelled"
         self._notify(Event("finish", {"finish_reason": reason, "stats": stats.as_dict()}))
+
+
+def _weakly(method: Callable[[], bool]) -> Callable[[], bool]:
+    """A bound method that does not keep its object alive: false once that is gone.
+
+    A run that knows itself would wait for Python's garbage collector, and its caches with it.
+    """
+    known = WeakMethod(method)
+
+    def call() -> bool:
+        alive = known()
+        return alive is not None and alive()
+
+    return call
 
 
 def first_rounds(rounds: list[int], emitted: int) -> list[int]:
