@@ -29,7 +29,7 @@ import mlx.core as mx
 import mlxfill
 
 group = mx.distributed.init()
-ask, cases, unfit = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+ask, cases, unfit = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:]
 
 
 def answer(ask, load, generate):
@@ -58,7 +58,7 @@ print(json.dumps({
     "rows": answers_together([ask, "Count to five."], **cases["lookup"]),
     "unlike": refusal("tiny"),
     "cancel": refusal("tiny", cancel=__import__("threading").Event()),
-    "unfit": refusal(unfit),
+    "unfit": [refusal(folder) for folder in unfit],
 }) + "\\n")
 """
 UNGATED = {"gate": {"enabled": False}}
@@ -131,7 +131,8 @@ def test_ranks_decide_alike_whatever_proposes_and_refuse_alike(
 ) -> None:
     heads = {"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 32}
     three = tiny_folder(tmp_path / "three", "qwen3", **heads)
-    done = launch(sys.executable, "-c", SCRIPT, ASK, json.dumps(CASES), three)
+    gpt2 = tiny_folder(tmp_path / "gpt2", "gpt2")
+    done = launch(sys.executable, "-c", SCRIPT, ASK, json.dumps(CASES), three, gpt2)
     assert done.returncode == 0, done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines() if line]
     assert sorted(each["rank"] for each in told) == [0, 1]
@@ -149,7 +150,9 @@ def test_ranks_decide_alike_whatever_proposes_and_refuse_alike(
     for each in told:
         assert "1 of 2 ranks have another request than rank 0" in each["unlike"]
         assert "cancel cannot reach 2 ranks" in each["cancel"]
-        assert f"{three} cannot be split over 2 ranks" in each["unfit"]
+        odd, unknown = each["unfit"]
+        assert f"{three} cannot be split over 2 ranks" in odd
+        assert "mlx-lm cannot split a gpt2 model over 2 ranks" in unknown
 
 
 def test_a_group_that_cannot_be_joined_is_one_line() -> None:
@@ -159,7 +162,10 @@ def test_a_group_that_cannot_be_joined_is_one_line() -> None:
     assert done.stdout == ""
 
 
-def test_a_model_that_mlx_lm_cannot_split_is_an_error(tmp_path: Path) -> None:
+def test_a_group_of_one_is_no_group(tmp_path: Path) -> None:
     folder = tiny_folder(tmp_path / "gpt2", "gpt2")
-    with pytest.raises(mlxfill.ModelError, match="cannot split a gpt2 model"):
-        mlxfill.load(folder, plugins=[], config={}, group=mx.distributed.init())
+    options: dict[str, Any] = {"plugins": [], "config": {}}
+    with mlxfill.load(folder, **options, group=mx.distributed.init()) as engine:
+        tokens = engine.generate([5, 6], max_tokens=4, temperature=1.0, seed=3).tokens
+    with mlxfill.load(folder, **options) as engine:
+        assert engine.generate([5, 6], max_tokens=4, temperature=1.0, seed=3).tokens == tokens

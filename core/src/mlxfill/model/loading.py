@@ -84,21 +84,20 @@ def load_model(
         raise ModelNotFoundError(message)
     from mlx_lm import load
 
+    shared = group is not None and group.size() > 1
     try:
-        loaded: Any = load(
-            str(path), adapter_path=adapter_path, lazy=group is not None, return_config=True
-        )
+        loaded: Any = load(str(path), adapter_path=adapter_path, lazy=shared, return_config=True)
     except Exception as error:
         reason = " ".join(str(error).split())[:400] or type(error).__name__
         message = f"{path} cannot be loaded: {reason}"
         raise ModelError(message) from error
     model, tokenizer, config = loaded
-    if group is not None:
+    if shared:
         _split(model, group, path)
     return model, tokenizer, dict(config)
 
 
-def _split(model: Any, group: mx.distributed.Group, path: Path) -> None:  # noqa: ANN401
+def _split(model: Any, group: Any, path: Path) -> None:  # noqa: ANN401 - an mlx group
     """Leave this rank's slice of every sharded layer in the model (mlx-lm's ``shard``)."""
     import mlx.core as mx
 
