@@ -39,6 +39,7 @@ from mlxfill.testing.models import (
     shared_model,
     tiny_model,
 )
+from mlxfill.testing.requests import tiny_request
 from mlxfill.testing.script import Script
 from mlxfill.testing.sources import Outcome, ScriptedSource
 from mlxfill.testing.tokenizer import EOS, tiny_tokenizer
@@ -72,5 +73,6 @@ __all__ = [
     "shared_model",
     "tiny_folder",
     "tiny_model",
+    "tiny_request",
     "tiny_tokenizer",
 ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlxfill.contracts import Limits, Request
+from mlxfill.contracts import Limits
 from mlxfill.errors import TemplateError
-from mlxfill.sampling import Sampling
-from mlxfill.testing.tokenizer import EOS, tiny_tokenizer
+from mlxfill.testing.requests import tiny_request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from mlxfill.contracts import Request
 
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -65,33 +66,7 @@ def kit_request(prompt: Sequence[int], opening: str = "") -> Request:
     special = dict(OPENINGS[opening])
     if "render" in special:
         special["render"] = _refusing
-    fields: dict[str, Any] = {
-        "prompt_text": tiny_tokenizer().decode(list(prompt)),
-        "messages": None,
-        "tools": None,
-        "sampling": Sampling(seed=1),
-        "limits": Limits(512, 4096),
-        "tokenizer": tiny_tokenizer(),
-        "render": _rendered,
-        "eos_ids": frozenset({EOS}),
-        **special,
-    }
-    return Request(prompt_ids=tuple(prompt), **fields)
-
-
-def _rendered(
-    messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Mapping[str, Any]] | None = None,
-    **options: Any,  # noqa: ANN401
-) -> str:
-    settings = {"add_generation_prompt": True, **options}
-    try:
-        text = tiny_tokenizer().apply_chat_template(
-            list(messages), tools=list(tools) if tools else None, tokenize=False, **settings
-        )
-    except Exception as error:
-        raise TemplateError(f"the chat template refused the messages: {error}") from error
-    return str(text)
+    return tiny_request(prompt, **special)
 
 
 def _refusing(*_: object, **__: object) -> str:
