@@ -289,3 +289,17 @@ def test_a_reply_that_gets_too_complex_ends_with_the_reason(held: Any) -> None:
     endless = 'start: ("x" | "y") "a"{1000000}'
     with pytest.raises(InputError, match=r"schema cannot be used: .*Too many items"):
         held.write(schema={"lark": endless})
+
+
+def test_forced_tokens_are_expected_where_they_have_been_frequent(
+    held: Any, tokenizer: Any
+) -> None:
+    """Waiting for each token only pays near keys and punctuation."""
+    with held.engine() as engine:
+        request = engine.stream(held.prompt_ids, schema={"type": "string"}).request
+    constraint = constraint_of(request)
+    assert constraint.near()
+    for token in encoded(tokenizer, '"' + "a long text in which nothing is forced " * 3):
+        constraint.observe([token])
+        assert constraint.propose(None) is None
+    assert not constraint.near()
