@@ -97,7 +97,7 @@ def text_of(page: Chrome, selector: str) -> str:
 
 def complaints(page: Chrome) -> list[str]:
     """What the browser logged: a refused script or style would be there."""
-    log: list[dict[str, Any]] = page.get_log("browser")
+    log: list[dict[str, Any]] = page.get_log("browser")  # type: ignore[no-untyped-call]
     return [each["message"] for each in log if each["level"] in {"SEVERE", "WARNING"}]
 
 
