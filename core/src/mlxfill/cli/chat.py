@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
+import attrs
 import typer
 from attrs import define
 
@@ -13,16 +14,50 @@ from mlxfill.cli.decoding import Decoding
 from mlxfill.cli.groups import grouped
 from mlxfill.cli.invocation import invocation
 from mlxfill.cli.loading import Loading
+from mlxfill.errors import InputError
 
 if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
     from rich.console import Console
 
-    from mlxfill.cli.conversation import Conversation
+    from mlxfill.cli.ask import Message
+    from mlxfill.engine import Engine, Result
 
 HELP = """/reset         forget the conversation
 /system TEXT   set the system message (without TEXT: none) and start anew
 /stats         what the last reply cost
 /quit          leave; so does Ctrl-D.  Ctrl-C stops a reply"""
+
+
+class Talker(Protocol):
+    """A conversation with an engine or with a server."""
+
+    system: str | None
+    last: Result | None
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine, if it is in this process."""
+
+    def open(
+        self,
+        text: str,
+        *,
+        cancel: threading.Event | None,
+        on_prefill_progress: Callable[[int, int], None] | None,
+    ) -> Any:  # noqa: ANN401 - a run of its own kind
+        """Begin a turn."""
+
+    def close(self, run: Any) -> Result:  # noqa: ANN401
+        """End it."""
+
+    def reset(self) -> None:
+        """Forget everything but the system message."""
+
+    def forget_turn(self) -> None:
+        """As if the newest line had not been said."""
 
 
 @define
@@ -39,6 +74,10 @@ class Talk:
     origins: Annotated[
         bool, typer.Option("--origins", help="Colour each token by where it came from.")
     ] = False
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Talk to a server, in OpenAI's manner, in its place."),
+    ] = None
 
 
 @grouped
@@ -47,6 +86,9 @@ def chat(ctx: typer.Context, loading: Loading, decoding: Decoding, talk: Talk) -
     tools = read_tools(talk.tools)
     config = invocation(ctx).config()
     decoding.check(config)
+    if talk.url is not None:
+        _remote(talk, loading, decoding, tools)
+        return
 
     from rich.console import Console
 
@@ -64,7 +106,22 @@ def chat(ctx: typer.Context, loading: Loading, decoding: Decoding, talk: Talk) -
         _loop(conversation, errors, origins=talk.origins)
 
 
-def _loop(conversation: Conversation, errors: Console, *, origins: bool) -> None:
+def _remote(talk: Talk, loading: Loading, decoding: Decoding, tools: list[Message] | None) -> None:
+    """The same with a server."""
+    from rich.console import Console
+
+    from mlxfill.cli.remote import RemoteConversation, Server
+
+    for name, value in attrs.asdict(loading).items():
+        if value and name != "model":
+            option = name.replace("_", "-")
+            raise InputError(f"--{option} is the server's to decide: leave it out beside --url")
+    server = Server(talk.url or "")
+    conversation = RemoteConversation(server, loading.model, tools, decoding.given(), talk.system)
+    _loop(conversation, Console(stderr=True, highlight=False), origins=talk.origins)
+
+
+def _loop(conversation: Talker, errors: Console, *, origins: bool) -> None:
     """Read lines until there are no more, and answer each."""
     interactive = sys.stdin.isatty()
     if interactive:
@@ -87,7 +144,7 @@ def _loop(conversation: Conversation, errors: Console, *, origins: bool) -> None
             _answer(conversation, line, errors, origins=origins)
 
 
-def _obey(conversation: Conversation, line: str, errors: Console) -> None:
+def _obey(conversation: Talker, line: str, errors: Console) -> None:
     """Carry out a line that begins with a slash."""
     word, _, rest = line.partition(" ")
     if word == "/reset":
@@ -106,7 +163,7 @@ def _obey(conversation: Conversation, line: str, errors: Console) -> None:
         errors.print(f"no command {word}; there are:\n{HELP}", markup=False)
 
 
-def _answer(conversation: Conversation, line: str, errors: Console, *, origins: bool) -> None:
+def _answer(conversation: Talker, line: str, errors: Console, *, origins: bool) -> None:
     """One turn.  What goes wrong in it is told, and the conversation goes on."""
     from rich.console import Console
 
@@ -123,6 +180,7 @@ def _answer(conversation: Conversation, line: str, errors: Console, *, origins: 
             stream_out(Console(), run, origins=origins)
             result = conversation.close(run)
     except MlxfillError as error:
+        conversation.forget_turn()
         errors.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         return
     except KeyboardInterrupt:  # a second Ctrl-C, in the middle of something

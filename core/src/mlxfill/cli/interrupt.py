@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def stoppable(engine: Engine) -> Iterator[threading.Event | None]:
+def stoppable(engine: Engine | None) -> Iterator[threading.Event | None]:
     """An event, for the option ``cancel``, that the first Ctrl-C sets.
 
     A second one interrupts the block as usual.  Where ranks share a model already the first one
     does, and there is no event: it reaches them at different tokens.
+
+    :param engine: None when it is in another process.
     """
-    if engine.team.size > 1:
+    if engine is not None and engine.team.size > 1:
         yield None
         return
     stop = threading.Event()
