@@ -68,27 +68,47 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return Home(tmp_path_factory.mktemp("author"))
 
 
-@pytest.mark.parametrize("kind", ["source", "drafter"])
-def test_a_new_plugin_installs_passes_its_tests_and_proposes(home: Home, kind: str) -> None:
-    name = f"demo-{kind}"
-    home.mlxfill("plugins", "new", name, "--kind", kind)
-    home.install(home.folder / f"mlxfill-{name}")
-    assert (home.packages / f"mlxfill_demo_{kind}" / "plugin.py").is_file()
-    assert "1 passed" in home.python("-m", "pytest", "-q", f"mlxfill-{name}")
+@pytest.mark.parametrize("folder", THIRD_PARTY, ids=lambda folder: folder.name)
+def test_a_plugin_from_outside_installs_by_its_path_and_passes_its_tests(
+    home: Home, folder: Path
+) -> None:
+    home.install(folder)
+    name = folder.name.replace("_", "-")
     told = json.loads(home.mlxfill("plugins", "info", name, "--json"))
     assert (told["state"], told["distribution"]) == ("on", f"mlxfill-{name}")
-    choice = ["--draft-kind", name] if kind == "drafter" else []
-    asked = [
-        "--model",
-        "tiny",
-        "--max-tokens",
-        "60",
-        "--seed",
-        "1",
-        "Count: one two one two one two",
-    ]
-    answer = ["generate", "--json", "--config", os.devnull]
-    plain = json.loads(home.mlxfill(*answer, "--no-plugins", *asked))
-    ours = json.loads(home.mlxfill(*answer, "--plugins", name, *choice, *asked))
-    assert ours["tokens"] == plain["tokens"]
-    assert ours["faults"] == []
+    assert (home.packages / f"mlxfill_{folder.name}" / "plugin.py").is_file()
+    said = home.python("-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder))
+    assert " passed" in said
+    assert "failed" not in said
+
+
+def test_there_is_one_from_outside() -> None:
+    assert THIRD_PARTY
+
+
+USED = """
+import mlxfill
+
+ask = [{"role": "user", "content": "List the days of the week."}]
+with mlxfill.load("tiny", plugins=[], config={}) as engine:
+    plain = engine.generate(ask, max_tokens=60)
+for plugin, kind in (("demo-source", None), ("demo-drafter", "demo-drafter")):
+    always = {"gate": {"enabled": False}}
+    with mlxfill.load("tiny", plugins=[plugin], draft_kind=kind, config=always) as engine:
+        result = engine.generate(ask, max_tokens=60)
+    assert result.tokens == plain.tokens
+    assert result.faults == []
+    print(plugin, result.stats.spec["drafted"])
+"""
+
+
+def test_new_plugins_install_pass_their_tests_and_propose(home: Home) -> None:
+    for kind in ("source", "drafter"):
+        name = f"demo-{kind}"
+        home.mlxfill("plugins", "new", name, "--kind", kind)
+        home.install(home.folder / f"mlxfill-{name}")
+        assert (home.packages / f"mlxfill_demo_{kind}" / "plugin.py").is_file()
+        assert "1 passed" in home.python("-m", "pytest", "-q", f"mlxfill-{name}")
+    for line in home.python("-c", USED).splitlines():
+        plugin, drafted = line.split()
+        assert int(drafted) > 0, plugin

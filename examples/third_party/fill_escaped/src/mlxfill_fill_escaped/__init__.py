@@ -1,0 +1,1 @@
+"""Offers what stood earlier, escaped: a third-party plugin for mlxfill."""
