@@ -3,6 +3,7 @@
 from mlxfill.engine.checkpoint.checkpoint import Checkpoint
 from mlxfill.engine.engine import Engine, load
 from mlxfill.engine.results import Piece, PromptCache, Result, Stats
+from mlxfill.engine.run import Run
 from mlxfill.engine.scheduler import RowScheduler
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "PromptCache",
     "Result",
     "RowScheduler",
+    "Run",
     "Stats",
     "load",
 ]

@@ -13,8 +13,7 @@ from mlxfill_serve.tooling import schema_of, tools_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mlxfill import Engine
-    from mlxfill.engine.run import Run
+    from mlxfill import Engine, Run
     from mlxfill_serve.bodies import Asked, ChatBody, CompletionBody
     from mlxfill_serve.settings import ServeSettings
 

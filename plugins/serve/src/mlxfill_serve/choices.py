@@ -10,7 +10,7 @@ from mlxfill_serve.reply import CallArguments, CallBegun, Content, Reasoning
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mlxfill.engine.results import Stats
+    from mlxfill import Stats
     from mlxfill_serve.jobs import Ended, Token
     from mlxfill_serve.reply import Part, ReplyReader
 

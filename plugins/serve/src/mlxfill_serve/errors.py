@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from mlxfill import ConfigError, MlxfillError
+from mlxfill import ConfigError, MlxfillError, PluginError
 from mlxfill_serve.bodies import FIELDS
 
 _TYPES = {
@@ -60,7 +60,7 @@ def as_api_error(error: Exception) -> ApiError:
     if isinstance(error, ApiError):
         return error
     line = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, MlxfillError) and not isinstance(error, ConfigError):
+    if isinstance(error, MlxfillError) and not isinstance(error, ConfigError | PluginError):
         code = "context_length_exceeded" if "the model's context is" in line else None
         first = line.partition(" ")[0]
         return ApiError(400, line, param=first if first in FIELDS else None, code=code)

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from attrs import define, field, frozen
 
 if TYPE_CHECKING:
-    from mlxfill import Engine, Fault
-    from mlxfill.engine.results import Stats
-    from mlxfill.engine.run import Run
+    from mlxfill import Engine, Fault, Run, Stats
     from mlxfill_serve.mailbox import Mailbox
 
 Opener = Callable[["Engine"], "Run"]

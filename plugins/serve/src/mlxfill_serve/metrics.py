@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from mlxfill.engine.results import Stats
+    from mlxfill import Stats
     from mlxfill_serve.jobs import Token
     from mlxfill_serve.worker import EngineThread
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlxfill.engine.results import Stats
+    from mlxfill import Stats
 
 
 def usage(runs: Sequence[Stats], reasoning_tokens: int = 0) -> dict[str, Any]:

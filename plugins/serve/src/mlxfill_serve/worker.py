@@ -15,8 +15,7 @@ from mlxfill_serve.settings import ServeSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mlxfill import Engine, Piece
-    from mlxfill.engine.run import Run
+    from mlxfill import Engine, Piece, Run
     from mlxfill_serve.jobs import Job
 
 PATIENCE = 3
