@@ -260,15 +260,37 @@ def test_a_depth_that_was_not_tried_costs_what_the_nearest_does() -> None:
     assert costs == pytest.approx([0.1, 0.4, 0.4])
 
 
-def test_a_try_begins_with_what_was_measured_at_first() -> None:
+def test_after_the_longest_rest_its_cost_is_found_out_anew() -> None:
     curve, trained = stepping(1.0), drafter(1)
     trained.cost = 0.2
     for _ in range(3):
         trained.timed(2, 9.0)
-    assert trained.draft_cost(2, curve) > 1
+    assert trained.costed
     trained.rested = trained.patience
     trained.drafts()
+    assert trained.draft_cost(2, curve) > 1
+    trained.rested = 512
+    trained.drafts()
+    assert not trained.costed
     assert trained.draft_cost(2, curve) == 0.2
+
+
+@pytest.mark.parametrize(("right", "least", "most"), [(1.0, 3, 20), (0.0, 1, 4)])
+def test_what_rounds_cost_is_found_out_whatever_the_curve_says(
+    right: float, least: int, most: int
+) -> None:
+    """A curve that was measured on a busy machine, read from disk, must not keep a drafter out."""
+    model = shared_model("llama")
+    with engine_with(model) as plain:
+        truth = plain.generate(PROMPT, max_tokens=60, eos_token_ids=[]).tokens
+    script = Script([*PROMPT, *truth], right)
+    guest = Guest(drafter=ScriptedDrafter(script=script, weights_bytes=1))
+    with engine_with(model, guest, gate=True, curve=CostCurve({1: 1.0, 2: 9.0})) as engine:
+        assert engine.drafter is not None
+        engine.drafter.cost = 0.0
+        result = engine.generate(PROMPT, max_tokens=60, eos_token_ids=[])
+    assert result.tokens == truth
+    assert least <= result.stats.spec["rounds"] <= most
 
 
 def test_plain_steps_are_timed_at_first_and_ever_more_rarely_while_drafting_goes_on() -> None:

@@ -116,14 +116,20 @@ class Drafter:
         """Whether it has rested long enough for a try."""
         return self.rested >= self.patience
 
+    @property
+    def costed(self) -> bool:
+        """Whether its own rounds say what it costs."""
+        return any(len(times) >= BELIEVED for times in self._rounds_ms.values())
+
     def draft_cost(self, depth: int, curve: CostCurve) -> float:
         """Cost of each of ``depth`` drafts in plain steps, whatever else a round costs included.
 
-        A depth that was hardly tried costs what the nearest one does.
+        A depth that was hardly tried costs what the nearest one does.  Before any was, a round is
+        not believed to cost more steps than it has tokens.
         """
         known = [d for d, times in self._rounds_ms.items() if len(times) >= BELIEVED]
         if not known or not curve.quiet_step_ms:
-            return self.cost or 0.0
+            return min(self.cost or 0.0, (1 + depth - curve.cost(1 + depth)) / depth)
         tried = min(known, key=lambda each: abs(each - depth))
         steps = quiet(self._rounds_ms[tried]) / curve.quiet_step_ms
         return (steps - curve.cost(1 + tried)) / tried
@@ -147,9 +153,10 @@ class Drafter:
         self.rounds = 0
 
     def drafts(self) -> None:
-        """It drafts now.  A try begins with what was measured at first: the machine may differ."""
+        """It drafts now.  After the longest rest what rounds cost is found out anew."""
         if self.due:
             self.patience = min(2 * self.patience, LAST_REST)
+        if self.rested >= LAST_REST:
             self._rounds_ms.clear()
         self.rested = 0
 

@@ -24,10 +24,14 @@ FLUSH = 64
 """Plain tokens after which a resting drafter is told what happened."""
 LAST_PAUSE = 7
 """Most tokens between two calls of a drafter that answers with no drafts."""
+BETWEEN_PLANS = 4
+"""Plain tokens between two questions whether to draft again."""
 LOOK = 4
 """Plain steps of a look at what they cost: the first one's time says nothing."""
 WORTH_A_TRY = 1.15
 """What perfect drafts must promise for a drafter at rest to be tried before its longest rest."""
+HOPEFUL = 1.3
+"""Tokens that a round must promise for its cost to be found out."""
 _TALLY = ("drafted_by_position", "accepted_by_position", "acceptance_lengths")
 
 
@@ -65,6 +69,7 @@ class Drafting:
         self._taps: list[mx.array] = []
         self._clock = StepClock()
         self._looking = 0
+        self._again = False
         self._pause = self._idle = 0
         self._mute = False
 
@@ -128,17 +133,36 @@ class Drafting:
         limit = self.limit(room)
         if not limit or self._looks(gate):
             return NOTHING
-        drafter = self.drafter
+        if self._finds_out(gate, limit):
+            return Plan(limit, 0.0)
         plan = gate.plan(
-            drafter.survival,
+            self.drafter.survival,
             0,
             limit,
             draft_cost=lambda depth: self.cost_now(gate, depth),
-            credit=drafter.credit,
+            credit=self.drafter.credit,
         )
         if plan.depth:
             return plan
-        return Plan(self.tried(gate, room), 0.0)
+        tried = self.tried(gate, room)
+        self._again = tried > 0 and not gate.curve.fixed and self.drafter.trained
+        if not tried:
+            self._idle = BETWEEN_PLANS
+        return Plan(tried, 0.0)
+
+    def _finds_out(self, gate: Gate, limit: int) -> bool:
+        """Whether to draft so that the cost of rounds becomes known.
+
+        A curve that was measured on a busy machine would keep a good drafter out for good: its
+        first rounds are made on credit.  After a try follows a second round: the first one of
+        a row is not timed.
+        """
+        again, self._again = self._again, False
+        drafter, curve = self.drafter, gate.curve
+        if again or not drafter.trained or not gate.enabled or curve.fixed or drafter.costed:
+            return again
+        left = gate.purse.steps + drafter.credit
+        return left > 0 and drafter.survival.expected(limit) >= HOPEFUL
 
     def _looks(self, gate: Gate) -> bool:
         """Whether to leave this round to a plain step, so that the clock knows what those cost.
@@ -161,14 +185,13 @@ class Drafting:
         limit = self.limit(room)
         if not limit or not self.drafter.due:
             return 0
-        worth = self._promise(gate, limit)
         late = self.drafter.rested >= LAST_REST
-        return limit if worth > WORTH_A_TRY or (late and worth > 1) else 0
+        return limit if late or self._promise(gate, limit) > WORTH_A_TRY else 0
 
     def _promise(self, gate: Gate, limit: int) -> float:
-        """Tokens per cost of perfect drafts, in the best depth, by what was measured at first."""
-        cost = self.drafter.cost or 0.0
-        return max((1 + d) / (gate.curve.cost(1 + d) + d * cost) for d in range(1, limit + 1))
+        """Tokens per cost of perfect drafts, in the best depth."""
+        costs = [gate.curve.cost(1 + d) + d * self.cost_now(gate, d) for d in range(1, limit + 1)]
+        return max((1 + d) / cost for d, cost in enumerate(costs, 1))
 
     @property
     def draft_cost(self) -> float:

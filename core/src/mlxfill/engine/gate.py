@@ -148,6 +148,14 @@ class Survival:
         at = bucket_of(evidence)
         return self.hits[at] / self.trials[at]
 
+    def expected(self, depth: int) -> float:
+        """Tokens that a round of ``depth`` ids yields."""
+        total = alive = 1.0
+        for right in range(depth):
+            alive *= self.rate(right)
+            total += alive
+        return total
+
     def learn(self, evidence: int, hit: bool) -> None:
         """One judged position."""
         at = bucket_of(evidence)
