@@ -15,15 +15,18 @@ import sys
 import tomllib
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from attrs import frozen
+from typer import Typer
 from typer.main import get_group
 
 from mlxfill.cli.app import build
+from mlxfill.cli.commands import add_command
+from mlxfill.cli.invocation import Invocation
 from mlxfill.config import load_config
-from mlxfill.plugins import PluginManager
+from mlxfill.plugins import PluginManager, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,12 +124,31 @@ def test_every_block_says_what_it_is(page: Path) -> None:
     assert set(fences[1::2]) <= {"```"}
 
 
+def options_of(command: Any) -> Iterator[str]:  # typer's commands share no public class
+    """Every word that a command, or one below it, takes as an option."""
+    for part in getattr(command, "commands", {"": command}).values():
+        if part is not command:
+            yield from options_of(part)
+            continue
+        words = (word for parameter in part.params for word in parameter.opts)
+        yield from (word for word in words if word.startswith("-") and word != "--help")
+
+
 def test_the_page_on_the_command_line_names_every_command_and_option() -> None:
     text = (ROOT / "docs" / "cli.md").read_text("utf-8")
     for name, command in get_group(build()).commands.items():
         assert f"## mlxfill {name}\n" in text, name
-        parts = getattr(command, "commands", {name: command})
-        for part in parts.values():
-            words = [word for parameter in part.params for word in parameter.opts]
-            options = [word for word in words if word.startswith("-") and word != "--help"]
-            assert [word for word in options if f"`{word}" not in text] == []
+        assert [word for word in options_of(command) if f"`{word}" not in text] == [], name
+
+
+def test_some_page_names_every_command_and_option_of_the_plugins() -> None:
+    pages = [page.read_text("utf-8") for page in PAGES]
+    common = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    for name in scan().commands:
+        app = Typer()
+        add_command(app, name, Invocation())
+        told = [text for text in pages if f"mlxfill {name}" in text]
+        assert told, name
+        command = get_group(app).commands[name]
+        text = "\n".join([common, *told])
+        assert [word for word in options_of(command) if f"`{word}" not in text] == [], name

@@ -44,6 +44,11 @@ def test_every_page_is_in_the_site(site: Path) -> None:
         assert title.split("`")[0].strip() in built.read_text("utf-8"), page
 
 
+def test_every_page_is_in_the_menu_once() -> None:
+    menu = re.findall(r"([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    assert sorted(menu) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
 def test_every_decision_is_in_the_menu(site: Path) -> None:
     menu = (site / "index.html").read_text("utf-8")
     for page in (ROOT / "docs" / "adr").glob("*.md"):
