@@ -186,7 +186,7 @@ def test_own_prompts_are_measured_and_told_of(mlxfill: Any) -> None:
         "bench", "--model", "tiny", "--prompts", "p.jsonl", "--arms", "plain,ngram", *BRIEF, *files
     )
     assert code == 0
-    assert "Model tiny, 1 prompts, 1 rounds, greedy, at most 30 tokens." in out
+    assert "Model tiny, 1 prompt, 1 round, greedy, at most 30 tokens." in out
     (row,) = [line.split() for line in out.splitlines() if line.startswith("spec-ngram")]
     assert row[-2:] == ["1/1", "undecided"]
     assert "No arm surely helps for these prompts." in out
@@ -311,7 +311,7 @@ def test_tune_leaves_alone_what_is_right(mlxfill: Any) -> None:
     Path("mlxfill.toml").write_text(OLD)
     code, out, _ = mlxfill(*TUNE, "--yes")
     assert code == 0
-    assert "The config is right as it is." in out
+    assert "No change to the config." in out
     assert Path("mlxfill.toml").read_text() == OLD
 
 

@@ -32,6 +32,11 @@ class Advice:
     draft: str | None
     changes: bool
 
+    @property
+    def no_change(self) -> str:
+        """What to say where nothing changes."""
+        return "The config says so already." if self.effect else "No change to the config."
+
     def settings(self) -> dict[tuple[str, ...], Any]:
         """Keys of the config file and their values; None: the key is to be left out."""
         return {("draft",): self.draft, ("plugins", "enabled"): list(self.enabled)}

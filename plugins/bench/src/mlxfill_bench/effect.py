@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from attrs import frozen
 
-from mlxfill_bench.figures import FEWEST_PAIRS, Figures, Speed, identical, speeds
+from mlxfill_bench.figures import FEWEST_PAIRS, Figures, Speed, identical, speeds_of_prompts
 from mlxfill_bench.observed import Position, by_position
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _effect(  # noqa: PLR0913, PLR0917 - of `effects`, and two arms
     slack: float,
     seed: int,
 ) -> Effect:
-    speed, by_prompt = speeds(answered, plain, arm, seed)
+    speed, by_prompt = speeds_of_prompts(answered, plain, arm, seed)
     figures = Figures.of(answered, arm)
     differing = tuple(turn.session for turn in answered if not identical(turn, plain, arm))
     pairs = sum(len(turn.answers[arm]) for turn in answered)

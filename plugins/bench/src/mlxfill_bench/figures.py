@@ -59,7 +59,7 @@ class Speed:
 
     @classmethod
     def of(cls, sessions: Sequence[Turns], seed: int) -> Speed:
-        """The median of the sessions."""
+        """The median of the sessions; of one its total time."""
         low, high = ratio_interval(sessions, seed)
         pairs = sum(len(rounds) for turns in sessions for rounds in turns)
         verdict: Literal["faster", "slower", "undecided"] = "undecided"
@@ -68,16 +68,25 @@ class Speed:
         return cls(overall_ratio(sessions), low, high, verdict)
 
 
-def speeds(
+def speeds_of_sessions(
     replayed: Sequence[Answered], plain: str, arm: str, seed: int
 ) -> tuple[Speed, dict[str, Speed]]:
-    """Over all, and of each session."""
+    """Over all, the median of the sessions, and of each session."""
     times: dict[str, Turns] = {
         session: [_pairs(turn, plain, arm) for turn in turns]
         for session, turns in groupby(replayed, key=lambda turn: turn.session)
     }
     alone = {session: Speed.of([turns], seed) for session, turns in times.items()}
     return Speed.of(list(times.values()), seed), alone
+
+
+def speeds_of_prompts(
+    answered: Sequence[Answered], plain: str, arm: str, seed: int
+) -> tuple[Speed, dict[str, Speed]]:
+    """Over all, by total time, and of each prompt."""
+    times = {turn.session: _pairs(turn, plain, arm) for turn in answered}
+    alone = {prompt: Speed.of([[pairs]], seed) for prompt, pairs in times.items()}
+    return Speed.of([list(times.values())], seed), alone
 
 
 def _pairs(turn: Answered, plain: str, arm: str) -> list[tuple[float, float]]:

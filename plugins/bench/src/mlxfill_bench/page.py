@@ -12,6 +12,7 @@ from attrs import frozen
 
 from mlxfill_bench.arms import PLAIN
 from mlxfill_bench.charts import charts
+from mlxfill_bench.paired import DRAWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,6 +74,7 @@ def page(measured: Measurement, advice: Advice) -> str:
         left_out=max(measured.facts["prompts"] - SHOWN, 0),
         origins=_origins(measured.observed),
         sampled=SAMPLED,
+        draws=DRAWS,
         style=_part("report.css"),
         script=_part("report.js"),
     )

@@ -109,9 +109,9 @@ def show_effects(console: Console, measured: Measurement) -> None:
     facts = measured.facts
     how = "greedy" if not facts["temperature"] else f"temperature {facts['temperature']:g}"
     console.print(
-        f"Model {facts['model']}, {facts['prompts']} prompts, {facts['rounds']} rounds, {how}, at "
-        f"most {facts['max_tokens']} tokens.  An arm is harmless when it is at most "
-        f"{facts['slack']:.0%} slower.",
+        f"Model {facts['model']}, {_count(facts['prompts'], 'prompt')}, "
+        f"{_count(facts['rounds'], 'round')}, {how}, at most {facts['max_tokens']} tokens.  "
+        f"An arm is harmless when it is at most {facts['slack']:.0%} slower.",
         style="dim",
         markup=False,
     )
@@ -124,9 +124,12 @@ def show_effects(console: Console, measured: Measurement) -> None:
             _print_line(console, f"{effect.arm}: fault: {fault}", "yellow")
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _effect_table(measured: Measurement) -> Table:
-    names = ("speed, 95 %", "per forward", "injected", "accepted", "identical", "verdict")
-    table = _table("arm", *names)
+    table = _table("arm", "speed, 95 %", "/forward", "injected", "accepted", "same", "verdict")
     for effect in measured.effects:
         table.add_row(
             _stacked(effect.arm),
@@ -152,7 +155,7 @@ def show_advice(console: Console, advice: Advice, *, lines: bool) -> None:
     else:
         _print_line(console, f"{advice.effect.arm} helps most: {_ratio(advice.effect.speed)}.", "")
     if not advice.changes:
-        console.print("The config is right as it is.")
+        console.print(advice.no_change)
     elif lines:
         console.print(f"The config file should say:\n\n[bold]{escape(advice.lines())}[/]\n")
         console.print("mlxfill tune measures the installed plugins and writes it.", style="dim")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from attrs import frozen
 
-from mlxfill_bench.figures import Figures, Speed, identical, speeds
+from mlxfill_bench.figures import Figures, Speed, identical, speeds_of_sessions
 from mlxfill_bench.paired import CONFIDENCE, upper_bound, worse_by_chance
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def verdicts(
 def _verdict(
     replayed: Sequence[Replayed], plain: str, arm: str, margin: float, seed: int
 ) -> Verdict:
-    speed, by_session = speeds(replayed, plain, arm, seed)
+    speed, by_session = speeds_of_sessions(replayed, plain, arm, seed)
     changes = [
         _change(turn, plain, arm) for turn in replayed if turn.right(plain) and not turn.right(arm)
     ]
