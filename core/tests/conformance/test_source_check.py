@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -12,6 +13,9 @@ import pytest
 
 from mlxfill import Policy, Proposal, Request
 from mlxfill.testing import ConformanceError, check_proposal_source, engine_with
+
+COUNT = 14
+"""Tokens of a reply in the engines of the check."""
 
 
 class Again:
@@ -229,8 +233,16 @@ class Counting(Again):
     def observe(self, ids: Sequence[int]) -> None:
         super().observe(ids)
         self.calls = getattr(self, "calls", 0) + 1
-        if self.calls > 10 and self.request.limits.max_tokens == 14:
+        if self.calls > 10 and self.request.limits.max_tokens == COUNT:
             raise RuntimeError("tired")
+
+
+@plant(r"the plugin was quarantined in propose: TimeoutError: took 0")
+class Slow(Again):
+    def propose(self, view: Any) -> Any:
+        if self.request.limits.max_tokens == COUNT:  # in an engine
+            time.sleep(0.06)
+        return super().propose(view)
 
 
 ONE = SimpleNamespace(

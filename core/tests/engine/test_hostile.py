@@ -6,6 +6,7 @@ engine that answers two requests; what it did must be reported under its name, o
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +25,8 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 PROMPT = [7, 30, 9, 30, 11, 4, 7, 30, 9]
 COUNT = 16
+BUDGET_S = 0.25
+"""Of a call: more than the usual, so that a busy machine makes nobody slow."""
 OPTIONS: list[dict[str, Any]] = [{}, {"temperature": 0.9, "seed": 2}]
 
 SOURCE = (
@@ -219,7 +222,7 @@ PROPOSING = {
     ),
     "one offer for ever": source("ONE = offer([1, 2])\nSource.propose = lambda s, v: ONE"),
     "hangs": source(
-        "import time\nSource.propose = lambda s, v: time.sleep(0.06)", "propose", "TimeoutError"
+        "import time\nSource.propose = lambda s, v: time.sleep(0.3)", "propose", "TimeoutError"
     ),
     "changes the view": source(
         "def propose(self, view):\n    view.budget = 0\nSource.propose = propose",
@@ -264,7 +267,7 @@ LISTENING = {
         "does not support item assignment",
     ),
     "observe hangs": source(
-        "import time\nSource.observe = lambda s, i: time.sleep(0.06)", "observe", "TimeoutError"
+        "import time\nSource.observe = lambda s, i: time.sleep(0.3)", "observe", "TimeoutError"
     ),
     "resolved raises": source("Source.resolved = raising(IndexError())", "resolved", "IndexError"),
     "resolved exits": source("Source.resolved = raising(SystemExit)", "resolved", "SystemExit"),
@@ -336,9 +339,16 @@ DRAFTING = {
 HARMLESS_OR_NAMED = {**AT_START, **IN_HOOKS, **PROPOSING, **LISTENING, **DRAFTING}
 
 
+@cache
+def written(**options: Any) -> Any:
+    """What plain decoding writes."""
+    return plain(shared_model("llama"), PROMPT, COUNT, **options)
+
+
 @pytest.fixture
-def seated(site: FakeSite) -> Iterator[Any]:
+def seated(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Install a hostile plugin and a good one, and make an engine with both."""
+    monkeypatch.setattr("mlxfill.engine.opening.PROPOSE_BUDGET_S", BUDGET_S)
     engines: list[Engine] = []
 
     def make(text: str, model: Any = None, **options: Any) -> Engine:
@@ -361,14 +371,11 @@ def seated(site: FakeSite) -> Iterator[Any]:
         engine.close()
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["greedy", "drawn"])
 @pytest.mark.parametrize("deed", HARMLESS_OR_NAMED.values(), ids=list(HARMLESS_OR_NAMED))
-def test_output_stays_and_the_fault_names_the_plugin(
-    seated: Any, deed: Deed, options: dict[str, Any]
-) -> None:
-    expected = plain(shared_model("llama"), PROMPT, COUNT, **options)
+def test_output_stays_and_the_fault_names_the_plugin(seated: Any, deed: Deed) -> None:
     engine = seated(deed.text)
-    for _ in range(2):
+    for options in OPTIONS:  # the host lives: it answers again
+        expected = written(**options)
         result = engine.generate(PROMPT, max_tokens=COUNT, eos_token_ids=(), **options)
         assert result.tokens == expected.tokens
         assert result.text == expected.text

@@ -27,6 +27,7 @@ COUNT = 14
 MARGIN = 1e-4
 """Where windows round, how far apart two candidates are that may change places."""
 EXAMPLES = 24
+TRIES = 4
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"temperature": 0.8, "seed": 3},
@@ -124,9 +125,12 @@ def _examine(
     def told(said: str) -> Breach:
         return Breach(f"{generation.words} the plugin {said}", len(generation.prompt))
 
-    with blamed(told, "a request"):
-        result = _with(kind, plugin(kind), generation, expected)
-    ours = [fault for fault in result.faults if fault.plugin == Seated.name]
+    for _ in range(TRIES):
+        with blamed(told, "a request"):
+            result = _with(kind, plugin(kind), generation, expected)
+        ours = [fault for fault in result.faults if fault.plugin == Seated.name]
+        if not any(fault.message.startswith("TimeoutError") for fault in ours):
+            break  # else it is slow, or the machine is busy: the next try will tell
     if ours:
         raise told(f"was quarantined in {ours[0].where}: {ours[0].message}")
     report.stories += 1
