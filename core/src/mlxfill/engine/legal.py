@@ -89,6 +89,17 @@ def is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def names(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+    """A list of strings, or None."""
+    if value is None:
+        return
+    held = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    wrong = [v for v in held if not isinstance(v, str)]
+    if wrong or held == [value]:
+        message = f"{attribute.name} must be a list of names, not {(wrong or held)[0]!r}"
+        raise InputError(message)
+
+
 def listed(value: Iterable[Any] | None) -> tuple[Any, ...]:
     """A tuple; None is empty."""
     return tuple(value or ())

@@ -27,6 +27,7 @@ from mlxfill.engine.trace import Trace
 from mlxfill.engine.watched import WatchedForwarder
 from mlxfill.errors import DrafterError, InputError
 from mlxfill.model.team import SharedChooser
+from mlxfill.nearest import did_you_mean
 from mlxfill.plugins.faults import charge
 from mlxfill.sampling import Chooser
 
@@ -73,6 +74,7 @@ class Opening:
         """
         self._sinks = self.engine.tracing.begin()
         self.engine.target.adapters.check(self.options.adapters)
+        self._check_sources()
         ids, unnamed = self._checked(prompt)
         request = self._request(ids, prompt, tools)
         self._check_team(request)
@@ -167,6 +169,15 @@ class Opening:
             message = f"snapshot_at must be 1 to {len(ids) - 1} for this prompt, not {at}"
             raise InputError(message)
         return ids, unnamed
+
+    def _check_sources(self) -> None:
+        """Refuse a plugin that is not on: it cannot propose anything."""
+        on = self.engine.plugins.names
+        for name in self.options.sources or ():
+            if name not in on:
+                known = ", ".join(on) or "none"
+                hint = did_you_mean(name, on)
+                raise InputError(f"sources names {name!r}, which is not on{hint}; on are: {known}")
 
     def _check_team(self, request: Request) -> None:
         """Refuse what the ranks of a team would not decide alike."""
@@ -330,6 +341,9 @@ class Opening:
         engine, holder = self.engine, self._holder
         trusted = set(engine.config.trust.assert_)
         found = engine.plugins.proposal_sources(request, self.faults)
+        wanted = self.options.sources
+        if wanted is not None:
+            found = [(plugin, source) for plugin, source in found if plugin in wanted]
         if holder is not None:
             # What others would append unread might not be what the schema allows.
             trusted &= {holder.plugin}

@@ -41,9 +41,11 @@ class Options:
     ``checkpoint``: a file that is replaced every ``checkpoint_every`` tokens (default 256, 0:
     never) and at the end, for ``Engine.resume``; ``on_checkpoint(checkpoint)`` is handed the same.
     ``phase_times``: time the phases of each window; removes the overlap of host and device.
-    ``sources_policy`` "verify": asserts of this request are verified instead.  ``schema``: what
-    the reply must be: a JSON schema, ``{"type": "json_object"}`` or another ``response_format`` of
-    OpenAI's, ``{"regex": ...}`` or ``{"lark": ...}``; a plugin holds the reply to it.
+    ``sources_policy`` "verify": asserts of this request are verified instead.  ``sources``: names
+    of the plugins that may propose tokens, of those that are on; None: all of them.
+    ``schema``: what the reply must be: a JSON schema, ``{"type": "json_object"}`` or another
+    ``response_format`` of OpenAI's, ``{"regex": ...}`` or ``{"lark": ...}``; a plugin holds the
+    reply to it.
     ``adapters``: name of a mounted LoRA adapter that is on for this request (mlx-lm's word for
     it), None for the model as it is.
     """
@@ -76,6 +78,7 @@ class Options:
     )
     phase_times: bool = False
     sources_policy: str = field(default="trust", validator=legal.one_of("trust", "verify"))
+    sources: Sequence[str] | None = field(default=None, validator=legal.names)
     keep_cache: bool = False
     checkpoint: str | os.PathLike[str] | None = field(default=None, validator=legal.path)
     checkpoint_every: int | None = field(default=None, validator=legal.at_least(0, optional=True))
