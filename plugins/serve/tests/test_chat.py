@@ -262,6 +262,20 @@ def test_origins_are_told_of_each_token_when_asked(http: httpx.Client) -> None:
     assert lines[-2] == "data: [DONE]"
 
 
+def test_a_request_may_do_without_plugins(http: httpx.Client) -> None:
+    ask = held_out_asks(1)[0]
+    body: dict[str, Any] = {"messages": openai_messages(ask.messages), "tools": ask.tools}
+    for plugins, filled in ((None, True), (["fill-strict"], True), (["spec-ngram"], False)):
+        extras = {"origins": True, "plugins": plugins, "draft": False, "session": "one"}
+        answer = http.post("/v1/chat/completions", json={**body, "mlxfill": extras}).json()
+        origins = {t["origin"] for t in answer["choices"][0]["mlxfill"]["tokens"]}
+        assert ("template" in origins) is filled
+        assert answer["choices"][0]["finish_reason"] == "tool_calls"
+    refused = http.post("/v1/chat/completions", json={**body, "mlxfill": {"plugins": ["gate"]}})
+    assert refused.status_code == 400
+    assert "mlxfill.plugins names 'gate'" in refused.json()["error"]["message"]
+
+
 def test_nothing_of_ours_is_in_an_answer_that_did_not_ask(http: httpx.Client) -> None:
     lines = http.post(
         "/v1/chat/completions", json={"messages": HELLO, "max_tokens": 3, "stream": True}

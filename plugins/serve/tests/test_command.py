@@ -8,15 +8,20 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import httpx
+import typer
+from typer.main import get_command
 
 from mlxfill.cli import main
+from mlxfill_serve import ServeSettings
+from mlxfill_serve.command import serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import pytest
 
@@ -105,6 +110,17 @@ def test_a_taken_port_is_told_before_the_model_is_loaded(
         port = str(taken.getsockname()[1])
         said = complaint(capsys, "--port", port, "--model", "nothing-here")
     assert f"cannot listen on 127.0.0.1 port {port}" in said
+
+
+def test_the_page_on_serving_names_every_option_and_setting() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "serve.md").read_text("utf-8")
+    app = typer.Typer(add_completion=False)
+    app.command()(serve)
+    words = [word for parameter in get_command(app).params for word in parameter.opts]
+    options = [word for word in words if word.startswith("--") and word != "--help"]
+    assert [word for word in options if f"`{word}" not in page] == []
+    settings = {field.name for field in attrs.fields(ServeSettings)}
+    assert {name for name in settings if name not in page} == set()
 
 
 def test_help_imports_no_server() -> None:

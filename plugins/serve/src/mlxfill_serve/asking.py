@@ -167,8 +167,10 @@ def _drafting(body: Asked) -> dict[str, int]:
 
 
 def _extras(body: Asked) -> dict[str, Any]:
-    session = body.mlxfill.session if body.mlxfill is not None else None
-    return {} if session is None else {"session": session}
+    """What mlxfill adds to OpenAI's API, as options of the engine."""
+    asked = body.mlxfill
+    given = {} if asked is None else {"session": asked.session, "sources": asked.plugins}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _template_options(body: ChatBody) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -120,6 +121,9 @@ def _run(folder: str, loading: Mapping[str, Any], settings: ServeSettings, name:
     worker = EngineThread(lambda: load(folder, **loading), settings=settings)
     try:
         engine = worker.start()
+        # What is loaded stays: Python's collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
         for fault in engine.faults:
             typer.echo(f"plugin {fault.plugin}: {fault.message}", err=True)
         run(make_app(worker, name=name, settings=settings), settings, sock)

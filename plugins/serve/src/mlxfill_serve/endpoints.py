@@ -12,6 +12,7 @@ from mlxfill_serve.answers import Answer, ClientGoneError
 from mlxfill_serve.asking import chat_question, completion_questions
 from mlxfill_serve.bodies import ChatBody, CompletionBody
 from mlxfill_serve.choices import ChatChoice, TextChoice
+from mlxfill_serve.errors import ApiError
 from mlxfill_serve.generation import Generation
 from mlxfill_serve.reading import read_body
 from mlxfill_serve.reply import ReplyReader
@@ -114,12 +115,22 @@ class Endpoints:
         return JSONResponse(told, 200 if worker.alive else 503)
 
     def _begin(self, questions: Sequence[Question], body: Asked) -> Generation:
+        self._check_plugins(body)
         openers = [
             partial(question.open, index=index)
             for question in questions
             for index in range(body.n or 1)
         ]
         return Generation(self.worker, self.settings, openers)
+
+    def _check_plugins(self, body: Asked) -> None:
+        """Refuse a plugin that is not on, under the name that the field has here."""
+        on = self.worker.engine.plugins.names if self.worker.engine else ()
+        asked = body.mlxfill.plugins if body.mlxfill is not None else None
+        for name in asked or ():
+            if name not in on:
+                said = f"mlxfill.plugins names {name[:80]!r}; those that are on: {', '.join(on)}"
+                raise ApiError(400, said, param="mlxfill.plugins", code="invalid_value")
 
     async def _answered(self, answer: Answer, body: Asked, request: Request) -> Response:
         if body.stream:

@@ -38,7 +38,6 @@ class ServeSettings:
     ``drain``: seconds that running requests are given when the server is told to stop.
     ``origins``: web origins whose pages may call the server.
     ``adapters``: LoRA adapters that requests may name as their model, by name.
-    ``allow``: request extras that cost more than the request itself (``audit``).
     """
 
     host: str = "127.0.0.1"
@@ -53,4 +52,3 @@ class ServeSettings:
     drain: float = field(default=30.0, validator=_at_least(0))
     origins: tuple[str, ...] = ()
     adapters: dict[str, str] = field(factory=dict)
-    allow: tuple[str, ...] = ()
