@@ -143,6 +143,31 @@ def test_the_tables_name_arms_sessions_and_verdicts(bench: Any) -> None:
     assert {"edit-1", "grep-2"} <= {line.split()[0] for line in out.splitlines() if line}
 
 
+def test_a_replay_has_a_page_too(bench: Any) -> None:
+    Path("own.jsonl").write_text(
+        json.dumps(
+            {
+                "id": "mine",
+                "messages": [
+                    {"role": "user", "content": "Hi."},
+                    {"role": "assistant", "content": "Hello."},
+                    {"role": "user", "content": "Hi again."},
+                    {"role": "assistant", "content": "Hello again."},
+                ],
+            }
+        )
+    )
+    arguments = ("own.jsonl", "--arms", "spec-ngram", "--rounds", "1", "--max-tokens", "8")
+    code, _, err = bench(*arguments, "--report", "out.html", "--png", "plots")
+    assert code == 0
+    assert "out.html is written." in err
+    page = Path("out.html").read_text()
+    assert "<summary>mine</summary>" in page
+    assert "<summary>mine, turn 2</summary>" in page
+    assert "Does any of them do harm?" in page
+    assert Path("plots/speed.png").exists()
+
+
 def test_own_sessions_and_model_are_replayed(bench: Any) -> None:
     messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     Path("own.jsonl").write_text(json.dumps({"id": "mine", "messages": messages}))
@@ -168,6 +193,7 @@ def test_own_sessions_and_model_are_replayed(bench: Any) -> None:
         (["--limit", "0"], "--limit"),
         (["--max-tokens", "0"], "--max-tokens"),
         (["--margin", "1.5"], "--margin"),
+        (["--report", "none/out.html"], "there is no folder none"),
     ],
 )
 def test_wrong_use_gets_one_line(bench: Any, arguments: list[str], said: str) -> None:

@@ -110,6 +110,11 @@ def test_positions_of_given_spans() -> None:
     assert told == {"d": [(1, 1), (1, 1)], "n": [(2, 1), (1, 1), (1, 0)]}
 
 
+def test_turns_after_the_first_have_names_of_their_own() -> None:
+    first, second = (Observed("a", turn, "x", (), ()) for turn in (1, 2))
+    assert (first.name, second.name) == ("a", "a, turn 2")
+
+
 def test_the_figures_are_json(measured: Measurement) -> None:
     told = json.loads(json.dumps(measured.as_dict()))
     assert told["model"] == "tiny"

@@ -26,6 +26,7 @@ from mlxfill_bench.options import (
     warn_of_load,
     writable,
     write,
+    write_report,
 )
 from mlxfill_bench.replaying import replay
 
@@ -99,7 +100,9 @@ def bench(  # noqa: PLR0913, PLR0917 - the options of a command
         show_effects(Console(highlight=False), measured)
         warn_of_load(errors, max(measured.facts["load"]))
         show_advice(Console(highlight=False), advice, lines=True)
-    _write(measured, advice, None if to_stdout else as_json, report, png)
+    if as_json is not None and not to_stdout:
+        write(errors, "--json", as_json, _as_json(measured, advice) + "\n")
+    write_report(errors, measured, advice, report, png)
     if any(effect.verdict == "faulty" or not effect.lossless for effect in measured.effects):
         raise typer.Exit(1)
 
@@ -119,22 +122,3 @@ def _as_json(measured: Measurement, advice: Advice) -> str:
     arm = advice.effect.arm if advice.effect else None
     told = {"arm": arm, "enabled": advice.enabled, "draft": advice.draft}
     return json.dumps({**measured.as_dict(), "advice": told}, ensure_ascii=False)
-
-
-def _write(
-    measured: Measurement,
-    advice: Advice,
-    as_json: Path | None,
-    report: Path | None,
-    png: Path | None,
-) -> None:
-    if as_json is not None:
-        write("--json", as_json, _as_json(measured, advice) + "\n")
-    if report is not None:
-        from mlxfill_bench.page import page
-
-        write("--report", report, page(measured, advice))
-    if png is not None:
-        from mlxfill_bench.charts import save_pictures
-
-        save_pictures(png, measured)

@@ -78,7 +78,7 @@ def _effect(  # noqa: PLR0913, PLR0917 - of `effects`, and two arms
 ) -> Effect:
     speed, by_prompt = speeds_of_prompts(answered, plain, arm, seed)
     figures = Figures.of(answered, arm)
-    differing = tuple(turn.session for turn in answered if not identical(turn, plain, arm))
+    differing = tuple(turn.name for turn in answered if not identical(turn, plain, arm))
     pairs = sum(len(turn.answers[arm]) for turn in answered)
     return Effect(
         arm,

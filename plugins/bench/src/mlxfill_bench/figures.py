@@ -84,7 +84,7 @@ def speeds_of_prompts(
     answered: Sequence[Answered], plain: str, arm: str, seed: int
 ) -> tuple[Speed, dict[str, Speed]]:
     """Over all, by total time, and of each prompt."""
-    times = {turn.session: _pairs(turn, plain, arm) for turn in answered}
+    times = {turn.name: _pairs(turn, plain, arm) for turn in answered}
     alone = {prompt: Speed.of([[pairs]], seed) for prompt, pairs in times.items()}
     return Speed.of([list(times.values())], seed), alone
 

@@ -16,14 +16,16 @@ from mlxfill_bench.figures import Figures
 from mlxfill_bench.observed import Observed, observe
 from mlxfill_bench.options import progress
 from mlxfill_bench.playback import GREEDY, ask
-from mlxfill_bench.prompts import SAMPLES, Prompt, read_prompts
+from mlxfill_bench.prompts import SAMPLES, read_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rich.console import Console
 
-    from mlxfill import Config
+    from mlxfill import Config, Engine
+    from mlxfill_bench.playback import Answered
+    from mlxfill_bench.sessions import Asked
 
 
 @frozen(kw_only=True)
@@ -31,7 +33,7 @@ class Plan:
     """What is measured, and how."""
 
     model: str
-    prompts: Sequence[Prompt]
+    prompts: Sequence[Asked]
     arms: Sequence[str] | None
     rounds: int = 5
     max_tokens: int = 128
@@ -41,9 +43,18 @@ class Plan:
     seed: int = 0
 
     @property
-    def steps(self) -> int:
-        """How often ``on_turn`` is called."""
-        return (self.rounds + 1) * len(self.prompts)
+    def turns(self) -> int:
+        """How many answers one arm gives in a round."""
+        return sum(len(prompt.turns()) for prompt in self.prompts)
+
+    def asking(self, on_turn: Callable[[], None]) -> dict[str, Any]:
+        """Keywords of ``ask``, but the rounds, and of ``observe``."""
+        return {
+            "max_tokens": self.max_tokens,
+            "sampling": self.sampling,
+            "cold": self.cold,
+            "on_turn": on_turn,
+        }
 
 
 @frozen
@@ -71,24 +82,31 @@ def measure(plan: Plan, config: Config, on_turn: Callable[[], None] = lambda: No
     :raises InputError, TemplateError, ModelError, PluginError, DrafterError: one line each.
     """
     load = [os.getloadavg()[0]]
-    asking: dict[str, Any] = {
-        "max_tokens": plan.max_tokens,
-        "sampling": plan.sampling,
-        "cold": plan.cold,
-        "on_turn": on_turn,
-    }
     with open_arms(plan.model, plan.arms, config) as engines:
-        answered = ask(plan.prompts, engines, rounds=plan.rounds, **asking)
-        observed = observe(plan.prompts, engines, **asking)
-        plugins = {name: needed(engine, name) for name, engine in engines.items()}
-    load.append(os.getloadavg()[0])
-    plain = next(iter(plugins))
+        answered = ask(plan.prompts, engines, rounds=plan.rounds, **plan.asking(on_turn))
+        load.append(os.getloadavg()[0])
+        return watched(plan, engines, answered, load, on_turn)
+
+
+def watched(
+    plan: Plan,
+    engines: Mapping[str, Engine],
+    answered: Sequence[Answered],
+    load: Sequence[float],
+    on_turn: Callable[[], None] = lambda: None,
+) -> Measurement:
+    """The measurement from timed answers; each arm answers once more, watched.
+
+    :param load: of the machine, before and after.
+    """
+    observed = observe(plan.prompts, engines, **plan.asking(on_turn))
+    plain = next(iter(engines))
     return Measurement(
         {**_facts(plan), "load": [round(each, 2) for each in load]},
         Figures.of(answered, plain),
         effects(answered, observed, slack=plan.slack, seed=plan.seed),
         observed,
-        plugins,
+        {name: needed(engine, name) for name, engine in engines.items()},
     )
 
 
@@ -97,7 +115,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
 
     return {
         "model": plan.model,
-        "prompts": len(plan.prompts),
+        "prompts": plan.turns,
         "rounds": plan.rounds,
         "max_tokens": plan.max_tokens,
         "temperature": plan.sampling["temperature"],
@@ -130,5 +148,5 @@ def run(config: Config, errors: Console, **given: Any) -> Measurement:  # noqa: 
         slack=given["slack"],
         seed=seed,
     )
-    with progress(errors, "measuring", plan.steps) as step:
+    with progress(errors, "measuring", (plan.rounds + 1) * plan.turns) as step:
         return measure(plan, config, step)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from mlxfill_bench.playback import GREEDY, Player
+from mlxfill_bench.sessions import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,11 @@ class Observed:
     arm: str
     tokens: tuple[Token, ...]
     judged: tuple[tuple[str, int, int], ...]
+
+    @property
+    def name(self) -> str:
+        """In reports."""
+        return name_of(self.session, self.turn)
 
 
 def observe(  # noqa: PLR0913 - as `ask`

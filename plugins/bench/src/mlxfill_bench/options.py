@@ -12,9 +12,13 @@ import typer
 from mlxfill import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import Console
+
+    from mlxfill_bench.advice import Advice
+    from mlxfill_bench.measuring import Measurement
+    from mlxfill_bench.verdict import Verdict
 
 ArmsOption = Annotated[
     str | None,
@@ -114,9 +118,30 @@ def writable(option: str, file: Path | None) -> None:
         raise InputError(f"{option} {file}: is a folder")
 
 
-def write(option: str, file: Path, text: str) -> None:
-    """Write a result.  Raises ``InputError``."""
+def write(console: Console, option: str, file: Path, text: str) -> None:
+    """Write a result and say so.  Raises ``InputError``."""
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{option} {file}: {error.strerror or error}") from error
+    console.print(f"{file} is written.", style="dim", markup=False, soft_wrap=True)
+
+
+def write_report(  # noqa: PLR0913, PLR0917 - what is told, and where
+    console: Console,
+    measured: Measurement,
+    advice: Advice,
+    report: Path | None,
+    png: Path | None,
+    verdicts: Sequence[Verdict] = (),
+) -> None:
+    """Write the page and the pictures that were asked for.  Raises ``InputError``."""
+    if report is not None:
+        from mlxfill_bench.page import page
+
+        write(console, "--report", report, page(measured, advice, verdicts))
+    if png is not None:
+        from mlxfill_bench.charts import save_pictures
+
+        save_pictures(png, measured)
+        console.print(f"The plots are in {png}.", style="dim", markup=False, soft_wrap=True)

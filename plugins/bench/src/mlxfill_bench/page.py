@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mlxfill_bench.advice import Advice
     from mlxfill_bench.measuring import Measurement
     from mlxfill_bench.observed import Observed, Token
+    from mlxfill_bench.verdict import Verdict
 
 TEMPLATE = Path(__file__).with_name("template")
 SAMPLED = "sampled"
@@ -49,8 +50,11 @@ class AnswerMap:
         return Counter(token.origin for token in self.tokens).most_common()
 
 
-def page(measured: Measurement, advice: Advice) -> str:
-    """The report as HTML."""
+def page(measured: Measurement, advice: Advice, verdicts: Sequence[Verdict] = ()) -> str:
+    """The report as HTML.
+
+    :param verdicts: of recorded sessions, what was done in them.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -69,6 +73,7 @@ def page(measured: Measurement, advice: Advice) -> str:
         plain=measured.plain,
         effects=measured.effects,
         advice=advice,
+        verdicts=verdicts,
         charts=drawn,
         prompts=_prompts(measured),
         left_out=max(measured.facts["prompts"] - SHOWN, 0),
@@ -88,9 +93,9 @@ def _part(name: str) -> Any:  # noqa: ANN401 - markupsafe's class
 
 def _prompts(measured: Measurement) -> list[tuple[str, list[AnswerMap]]]:
     """The first prompts and the answers to them; plain decoding's where none is the same."""
-    names = list(dict.fromkeys(answer.session for answer in measured.observed))
+    names = list(dict.fromkeys(answer.name for answer in measured.observed))
     return [
-        (name, _answers(measured, [a for a in measured.observed if a.session == name]))
+        (name, _answers(measured, [a for a in measured.observed if a.name == name]))
         for name in names[:SHOWN]
     ]
 
@@ -98,7 +103,7 @@ def _prompts(measured: Measurement) -> list[tuple[str, list[AnswerMap]]]:
 def _answers(measured: Measurement, answers: Iterable[Observed]) -> list[AnswerMap]:
     by_arm = {answer.arm: answer for answer in answers}
     plain = [token.id for token in by_arm[PLAIN].tokens]
-    speeds = {e.arm: e.by_prompt[by_arm[e.arm].session].ratio for e in measured.effects}
+    speeds = {e.arm: e.by_prompt[by_arm[e.arm].name].ratio for e in measured.effects}
     shown = []
     for arm, answer in by_arm.items():
         same = [token.id for token in answer.tokens] == plain

@@ -10,6 +10,7 @@ from attrs import frozen
 
 from mlxfill import CacheMismatchError, InputError, MlxfillError
 from mlxfill_bench.agreement import Deed, generated_deed, recorded_deed
+from mlxfill_bench.sessions import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +42,11 @@ class Answered:
     session: str
     turn: int
     answers: Mapping[str, Sequence[Answer]]
+
+    @property
+    def name(self) -> str:
+        """In reports."""
+        return name_of(self.session, self.turn)
 
 
 @frozen

@@ -17,10 +17,14 @@ from mlxfill_bench.options import (
     LimitOption,
     MaxTokensOption,
     ModelOption,
+    PicturesOption,
+    ReportOption,
     RoundsOption,
     SeedOption,
     progress,
     warn_of_load,
+    writable,
+    write_report,
 )
 from mlxfill_bench.sessions import SHIPPED, read_sessions
 from mlxfill_bench.verdict import MARGIN
@@ -56,6 +60,8 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
     ] = MARGIN,
     seed: SeedOption = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
+    report: ReportOption = None,
+    png: PicturesOption = None,
 ) -> None:
     """Replay recorded sessions by several sets of plugins, turn by turn, and compare.
 
@@ -63,22 +69,34 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
     """
     from rich.console import Console
 
+    from mlxfill_bench.advice import advise
+    from mlxfill_bench.measuring import Plan, watched
     from mlxfill_bench.playback import replay as play
     from mlxfill_bench.report import show
     from mlxfill_bench.verdict import verdicts as judge
 
     config: Config = ctx.obj.config()
     names = None if arms is None else named_arms(arms)
+    writable("--report", report)
     recorded = read_sessions(sessions or SHIPPED)[:limit]
-    turns = rounds * sum(len(session.turns()) for session in recorded)
     errors = Console(stderr=True, highlight=False, quiet=as_json)
     name = model or config.model or "tiny"
     load = [os.getloadavg()[0]]
-    with open_arms(name, names, config) as engines, progress(errors, "replaying", turns) as step:
-        played = play(
-            recorded, engines, rounds=rounds, max_tokens=max_tokens, cold=cold, on_turn=step
-        )
-    load.append(os.getloadavg()[0])
+    plan = Plan(
+        model=name,
+        prompts=recorded,
+        arms=names,
+        rounds=rounds,
+        max_tokens=max_tokens,
+        cold=cold,
+        seed=seed,
+    )
+    once_more = report is not None or png is not None
+    steps = (rounds + once_more) * plan.turns
+    with open_arms(name, names, config) as engines, progress(errors, "replaying", steps) as step:
+        played = play(recorded, engines, rounds=rounds, **plan.asking(step))
+        load.append(os.getloadavg()[0])
+        measured = watched(plan, engines, played, load, step) if once_more else None
     verdicts = judge(played, margin=margin, seed=seed)
     if as_json:
         facts = {
@@ -96,5 +114,7 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
     else:
         show(Console(highlight=False), verdicts, margin)
         warn_of_load(errors, max(load))
+    if measured is not None:
+        write_report(errors, measured, advise(measured, config), report, png, verdicts)
     if any(verdict.harm.verdict in FAILING for verdict in verdicts):
         raise typer.Exit(1)

@@ -33,6 +33,11 @@ class Turn:
     recorded: Message | None = None
 
 
+def name_of(session: str, turn: int) -> str:
+    """What a turn is called in reports; the first one is called as its session or prompt is."""
+    return session if turn == 1 else f"{session}, turn {turn}"
+
+
 class Asked(Protocol):
     """What arms are asked: the turns of one conversation, with tools and options of the template.
 
