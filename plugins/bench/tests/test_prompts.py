@@ -67,6 +67,7 @@ def test_arguments_of_calls_may_be_json_text() -> None:
     ("line", "said"),
     [
         ("{", "p.jsonl, line 1: is not JSON"),
+        ('"\\ud800"', r"line 1: half a character ('\ud800')"),
         (7, "messages must be a list"),
         ([], "line 1: messages is empty"),
         ([{"content": "x"}], "message 0 has no role"),

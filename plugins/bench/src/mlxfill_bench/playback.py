@@ -170,7 +170,9 @@ class Player:
         try:
             yield
         except MlxfillError as error:
-            where = f"session {self._session.id}, turn {turn.number}"
+            where = f"prompt {self._session.id}"
+            if turn.recorded is not None:
+                where = f"session {self._session.id}, turn {turn.number}"
             raise type(error)(f"{where}: {error}") from error
 
     def _read_prompt(self, turn: Turn) -> PromptCache:

@@ -100,10 +100,16 @@ def json_lines(file: str | Path) -> Iterator[tuple[Any, int, str]]:
         where = f"{file}, line {number}"
         if line.strip():
             try:
-                yield json.loads(line), number, where
+                data = json.loads(line)
+                json.dumps(data, ensure_ascii=False).encode()
+            except UnicodeEncodeError as error:
+                raise InputError(
+                    f"{where}: half a character ({error.object[error.start]!r})"
+                ) from error
             except (ValueError, RecursionError) as error:
                 reason = str(error) or type(error).__name__
                 raise InputError(f"{where}: is not JSON: {reason}") from error
+            yield data, number, where
 
 
 def read_text(file: str | Path) -> str:
