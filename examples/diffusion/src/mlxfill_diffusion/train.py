@@ -99,7 +99,7 @@ def train(seed: int = 0) -> Model:
         mx.eval(model.parameters(), optimizer.state, value)
         if at % 200 == 0:
             took = time.perf_counter() - started
-            print(f"step {at}  loss {value.item():.3f}  {took:.0f} s", flush=True)  # noqa: T201
+            print(f"step {at}  loss {value.item():.3f}  {took:.0f} s", flush=True)
     return model
 
 
