@@ -3,8 +3,7 @@
 ::
 
     pip install cosmic-ray
-    python tools/mutation.py --sample 60 core/src/mlxfill/engine/gate.py \\
-        core/tests/engine/test_gate.py
+    python tools/mutation.py --sample 60 MODULE TESTS...
 
 Mutants are cosmic-ray's.  Each is tried in a forked process that imports the changed source in
 place of the module: no file is touched.  Changes to annotations and docstrings are left out.
