@@ -39,6 +39,15 @@ ORIGINS = {
 }
 FREE = {"gate": {"enabled": False}, "cache": {"max_entries": 40}}
 LONGEST = 45
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 9},
+        "count": {"type": "integer", "minimum": 0, "maximum": 99},
+    },
+    "required": ["name", "count"],
+    "additionalProperties": False,
+}
 SETTINGS: tuple[dict[str, Any], ...] = (
     {},
     {"temperature": 0.8, "seed": 3},
@@ -48,6 +57,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"stop": ["\n\n", "file"], "frequency_penalty": 0.1},
     {"logit_bias": {51: -3.0}, "append_chunk": 3},
     {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0},
+    {"schema": SCHEMA, "temperature": 0.9, "seed": 2},
 )
 
 
@@ -60,12 +70,12 @@ def asks() -> list[Ask]:
 def engine(company: str) -> Engine:
     """One engine for all examples, as a server has it."""
     plugins, draft = COMPANIES[company]
-    return mlxfill.load("tiny", draft=draft, plugins=list(plugins), config=FREE)
+    return mlxfill.load("tiny", draft=draft, plugins=[*plugins, "constrain"], config=FREE)
 
 
 @cache
 def plain() -> Engine:
-    return mlxfill.load("tiny", plugins=[], config=FREE)
+    return mlxfill.load("tiny", plugins=["constrain"], config=FREE)
 
 
 @cache
@@ -88,11 +98,6 @@ def same(result: Result, expected: Result, count: int) -> None:
         assert result.tool_calls == expected.tool_calls
     if expected.logprobs is not None:
         assert result.logprobs == pytest.approx(expected.logprobs[:count], abs=1e-4)
-
-
-def finished(rows: RowScheduler) -> None:
-    while len(rows):
-        rows.round()
 
 
 REQUEST = st.tuples(
@@ -141,16 +146,18 @@ def test_whoever_comes_and_goes_the_others_say_the_same(
 def test_what_the_plugins_know_is_used_in_company(company: str) -> None:
     """All at once: every row drafts or is filled, in fewer forwards than tokens."""
     rows = RowScheduler(engine(company))
-    runs = [engine(company).stream(**asked(ask, ask, LONGEST)) for ask in range(6)]
+    chosen = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (0, len(SETTINGS) - 1)]
+    runs = [engine(company).stream(**asked(*each, LONGEST)) for each in chosen]
     for run in runs:
         rows.add(run)
-    finished(rows)
+    while len(rows):
+        rows.round()
     origins: set[str] = set()
-    for at, run in enumerate(runs):
+    for each, run in zip(chosen, runs, strict=True):
         result = run.result()
-        same(result, alone(at, at), LONGEST)
+        same(result, alone(*each), LONGEST)
         origins |= set(result.origins)
-    assert origins >= ORIGINS[company]
+    assert origins >= {"grammar", *ORIGINS[company]}
     assert sum(run.stats.target_forwards for run in runs) < sum(
         len(run.reply.tokens) for run in runs
     )

@@ -173,7 +173,7 @@ def test_progress_is_a_line_now_and_then_or_a_bar(
     assert batch("--quiet", out="quiet.jsonl").err == ""
     monkeypatch.setenv("FORCE_COLOR", "1")
     shown = re.sub(r"\x1b\[[0-9;?]*\w", "", batch(out="shown.jsonl").err)
-    assert "9/9 0 rows" in shown
+    assert re.search(r"9/9 \d rows", shown)
 
 
 # --- going on --------------------------------------------------------------------

@@ -10,7 +10,7 @@ from mlxfill.errors import InputError, MlxfillError
 from mlxfill.plugins.faults import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from mlxfill.cli.batch.lines import Line
     from mlxfill.cli.batch.progress import Tally
@@ -37,7 +37,7 @@ class Answers:
             except MlxfillError as error:
                 raise InputError(f"{line.where}: {error}") from error
 
-    def rounds(self, lines: Sequence[Line], max_rows: int | None) -> Iterator[None]:
+    def rounds(self, lines: Sequence[Line], max_rows: int | None) -> Generator[None]:
         """Answer the lines, a round of all rows at a time.  Left early, the rest stays undone."""
         most, waiting = max_rows or MAX_ROWS, deque(lines)
         rows = RowScheduler(self._engine, max_rows=most)
@@ -64,11 +64,11 @@ class Answers:
         rows.add(run)
 
     def _round(self, rows: RowScheduler) -> None:
+        self._tally.rows = len(rows)
         for run, piece in rows.round():
             self._tally.tokens += piece.token is not None
             if piece.finish_reason is not None:
                 self._end(run)
-        self._tally.rows = rows.active
 
     def _end(self, run: Run) -> None:
         line = self._running.pop(run)

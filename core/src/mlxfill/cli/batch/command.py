@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,8 +95,9 @@ def answer_batch(  # noqa: PLR0913 - the groups of options
             answers = Answers(engine, record, tally, for_engine(engine))
             with waiting(errors, "checking the requests"):
                 answers.check(left)
-            with shown(errors, tally) as show:
-                for _ in answers.rounds(left, batching.max_rows):
+            rounds = answers.rounds(left, batching.max_rows)
+            with shown(errors, tally) as show, closing(rounds):
+                for _ in rounds:
                     show()
                     if stop is not None and stop.is_set():
                         break
