@@ -115,11 +115,11 @@ def second_turns(model: str | None = None, rounds: int = ROUNDS) -> list[table.O
         ("turn-mtp", "tiny with its MTP head", rounds, {"model": "tiny", **MTP}),
     ]
     if model is not None:
-        loading = {"model": model, "plugins": []}
+        loading: dict[str, Any] = {"model": model, "plugins": []}
         rivals.append(("turn-smollm2", "SmolLM2-135M fp32", min(rounds, FEW), loading))
     outcomes = []
-    for key, what, count, loading in rivals:
-        with mlxfill.load(**loading) as engine:
+    for key, what, count, arguments in rivals:
+        with mlxfill.load(**arguments) as engine:
             outcomes.append(_second_turn(engine, key, what, count))
     return outcomes
 
