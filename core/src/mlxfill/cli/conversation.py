@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from mlxfill.errors import CacheMismatchError
 
@@ -31,6 +32,11 @@ class Conversation:
         system: str | None = None,
     ) -> None:
         """``options``: keywords of ``Engine.stream`` that hold for every turn."""
+        generation = engine.config.generation
+        # The prompt cache of the engine keeps the drafter's state too, and what a template rewrites
+        # costs less; but it takes no such caches.
+        bounds = (("kv_bits", generation.kv_bits), ("max_kv_size", generation.max_kv_size))
+        self._by_hand = any((options or {}).get(name, value) for name, value in bounds)
         self.engine, self.tools, self.options = engine, tools, dict(options or {})
         self.system = system
         self.messages: list[Mapping[str, Any]] = []
@@ -42,6 +48,7 @@ class Conversation:
         """Forget everything but the system message."""
         self.messages = [] if self.system is None else [{"role": "system", "content": self.system}]
         self._cache = None
+        self._session = uuid4().hex
 
     def open(self, text: str, **options: Any) -> Run:  # noqa: ANN401
         """Say ``text``; the reply starts from the last turn's caches if its prompt extends them.
@@ -49,17 +56,22 @@ class Conversation:
         :raises InputError, TemplateError: the turn did not happen.
         """
         self.messages.append({"role": "user", "content": text})
-        settled = {**self.options, **options, "keep_cache": True}
+        settled = {**self.options, **options}
         try:
-            try:
-                return self.engine.stream(
-                    self.messages, tools=self.tools, cache=self._cache, **settled
-                )
-            except CacheMismatchError:  # the template writes an earlier turn in another way
-                return self.engine.stream(self.messages, tools=self.tools, **settled)
+            if self._by_hand:
+                return self._open_by_hand({**settled, "keep_cache": True})
+            return self.engine.stream(
+                self.messages, tools=self.tools, session=self._session, **settled
+            )
         except Exception:
             self.forget_turn()
             raise
+
+    def _open_by_hand(self, settled: Mapping[str, Any]) -> Run:
+        try:
+            return self.engine.stream(self.messages, tools=self.tools, cache=self._cache, **settled)
+        except CacheMismatchError:  # the template writes an earlier turn in another way
+            return self.engine.stream(self.messages, tools=self.tools, **settled)
 
     def close(self, run: Run) -> Result:
         """Take the reply into the conversation."""
