@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfill import Fault, Policy, Proposal
+from mlxfill.engine.gate import Survival
 from mlxfill.engine.session import Rules, Seat, Session
 
 if TYPE_CHECKING:
@@ -424,3 +425,117 @@ def test_an_offer_of_a_source_that_leaves_in_between_is_settled_all_the_same() -
     table.settle(1, 2)
     assert source.outcomes == [(verify(1, 2), 1)]
     assert table.ask() is None
+
+
+def test_two_sources_of_one_plugin_that_claim_to_be_equal_are_two() -> None:
+    class Same(Raises):
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+    first, second = Same("never"), Same("propose")
+    seats = [Seat("one plugin", source, trusted=True) for source in (first, second)]
+    table = session()
+    table.seats = seats
+    assert table.ask() is None
+    assert [id(seat.source) for seat in table.seats] == [id(first)]
+
+
+# --- evidence ----------------------------------------------------------------------------
+
+
+def test_right_ids_add_up_to_evidence_and_a_wrong_one_ends_it() -> None:
+    table = session(Asked(*[verify(1, 2, 3)] * 6))
+    seen = []
+    for accepted, judged in [(2, 2), (3, 3), (1, 1), (1, 2), (3, 3), (0, 0)]:
+        offer = table.ask()
+        assert offer is not None
+        seen.append(offer.evidence)
+        table.settle(accepted, judged)
+    assert seen == [0, 2, 5, 6, 0, 3]
+
+
+def test_evidence_is_the_sources_count_where_that_is_more() -> None:
+    table = session(Asked(verify(1, 2), verify(1, 2, evidence=7), verify(1, 2, evidence=3)))
+    seen = []
+    for _ in range(3):
+        offer = table.ask()
+        assert offer is not None
+        seen.append(offer.evidence)
+        table.settle(2, 2)
+    assert seen == [0, 7, 9]
+
+
+def test_evidence_is_gone_when_nobody_offered() -> None:
+    table = session(Asked(verify(1, 2), verify(1, 2)))
+    assert table.ask() is not None
+    table.settle(2, 2)
+    table.drop_streaks()
+    offer = table.ask()
+    assert offer is not None
+    assert offer.evidence == 0
+
+
+def test_every_judged_id_is_learnt_with_what_led_up_to_it() -> None:
+    learnt: list[tuple[int, bool]] = []
+
+    class Noting(Survival):
+        def learn(self, evidence: int, hit: bool) -> None:
+            learnt.append((evidence, hit))
+
+    table = session(Asked(verify(1, 2, 3), verify(1, 2, 3)))
+    table.seats[0].survival = Noting()
+    for accepted, judged in [(2, 2), (1, 2)]:
+        assert table.ask() is not None
+        table.settle(accepted, judged)
+    assert learnt == [(0, True), (1, True), (2, True), (3, False)]
+
+
+def test_asserts_are_no_evidence() -> None:
+    table = session(Asked(sure(1, 2), verify(1, 2)))
+    assert table.ask() is not None
+    table.settle(2, 2)
+    offer = table.ask()
+    assert offer is not None
+    assert offer.evidence == 0
+
+
+# --- counters and budgets ------------------------------------------------------------------
+
+
+def test_counters_of_the_sources_add_up() -> None:
+    class Counting(Asked):
+        counts: Any
+
+    one, two, three = Counting(), Counting(), Counting()
+    one.counts, two.counts, three.counts = {"hits": 2, "odd": 0.5}, {"hits": 3, "misses": 1}, None
+    assert session(one, two, three, Asked()).source_counts() == {"hits": 5, "misses": 1}
+
+
+@pytest.mark.parametrize(("between", "stays"), [(1, False), (64, False), (65, True)])
+def test_two_slow_calls_count_when_they_are_close(
+    monkeypatch: pytest.MonkeyPatch, between: int, stays: bool
+) -> None:
+    """At a call in 64 tokens the time is lost once in a while: a source may be worth that."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+
+    class Slow(Asked):
+        def propose(self, _view: Any) -> None:
+            clock[0] += 1.0
+
+    faults: list[Fault] = []
+    table = session(Slow(), faults=faults)
+    table.ask()
+    table.add([1] * between)
+    table.ask()
+    assert bool(table.seats) is stays
+    assert [fault.message for fault in faults] == ([] if stays else ["TimeoutError: took 1.00 s"])
+
+
+@pytest.mark.parametrize(("ids", "wrong"), [((1, -2), -2), ((1, 64), 64), ((-1, 99), -1)])
+def test_the_wrong_id_is_named(ids: tuple[int, ...], wrong: int) -> None:
+    faults: list[Fault] = []
+    session(Asked(verify(*ids)), faults=faults).ask()
+    assert faults[0].message == f"ValueError: id {wrong} is outside the vocabulary of 64"
