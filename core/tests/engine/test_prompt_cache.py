@@ -99,6 +99,18 @@ def test_the_drafter_has_its_state_beside_the_targets(name: str, taps: tuple[int
         assert result.stats.cached_tokens >= len(A) - 1
 
 
+@pytest.mark.parametrize("name", ["llama", "qwen3_5"])
+def test_rows_take_part(name: str) -> None:
+    model = shared_model(name)
+    asked = [{"prompt": prompt, "session": "s", **OPTIONS} for prompt in (A, B, [*A, 5, 6])]
+    with engine_with(model) as engine:
+        engine.generate_batch(asked)
+        results = engine.generate_batch(asked)
+    for request, result in zip(asked, results, strict=True):
+        assert result.tokens == told(model, request["prompt"])
+        assert result.stats.cached_tokens == len(request["prompt"]) - 1
+
+
 def test_a_request_may_be_left_and_its_caches_be_used() -> None:
     """Nobody but the store changes what is in it."""
     model = shared_model("qwen3_5")

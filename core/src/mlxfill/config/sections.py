@@ -98,8 +98,8 @@ class Cache:
     them and leave theirs.
     """
 
-    max_entries: int = field(default=8, validator=between(0))
-    max_mb: int = field(default=1024, validator=between(0))
+    max_entries: int = field(default=16, validator=between(0))
+    max_mb: int = field(default=4096, validator=between(0))
     every_request: bool = False
 
 
