@@ -113,10 +113,11 @@ def soak(
 ) -> Tally:
     """All requests; who hangs up is drawn."""
     tally, draw = Tally(), random.Random(2)  # noqa: S311
-    plans = [(draw.randrange(1, 12) if draw.random() < HANG_UPS else None) for _ in range(requests)]
+    plans = [draw.random() if draw.random() < HANG_UPS else None for _ in range(requests)]
 
     def ask(number: int) -> None:
-        kind, most = number % len(asked), plans[number]
+        kind, share = number % len(asked), plans[number]
+        most = None if share is None else 1 + int(share * (len(alone[kind]) - 1))
         try:
             ids = told(server, asked[kind], most)
         except (OSError, ValueError, SystemExit) as error:

@@ -8,8 +8,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from mlxfill.testing import Guest
 
 if TYPE_CHECKING:
@@ -182,38 +180,33 @@ class Death(BaseException):
     """What nobody catches."""
 
 
-def dying(after: int) -> Any:
-    """A logits processor that kills its thread at a certain token."""
-    seen = []
-
-    def process(_: Any, logits: Any) -> Any:
-        seen.append(1)
-        if len(seen) > after:
-            raise Death
-        return logits
-
-    return process
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_when_the_engine_dies_everyone_is_told_within_two_seconds(
     load_tiny: Any, serve_tiny: Any
 ) -> None:
     def doomed_engine() -> mlxfill.Engine:
         engine: mlxfill.Engine = load_tiny()
-        engine.plugins._switch_on("guest", Guest(processors=[dying(after=20)]), None)
+        stream, opened = engine.stream, []
+
+        def dying(*args: Any, **options: Any) -> Any:
+            opened.append(1)
+            if len(opened) > 3:
+                raise Death
+            return stream(*args, **options)
+
+        vars(engine)["stream"] = dying
         return engine
 
     with serve_tiny(doomed_engine) as served, served.http() as http, ThreadPoolExecutor(3) as pool:
         assert http.get("/health").status_code == 200
         long = endless(served)
-        begun = time.monotonic()
         waiting = [pool.submit(http.post, CHAT, json=long) for _ in range(2)]
         stream = pool.submit(http.post, CHAT, json={**long, "stream": True})
+        until = time.monotonic() + 20
+        while served.worker.outstanding < 3 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert http.post(CHAT, json=long).status_code == 503  # the one that kills
         assert [each.result().status_code for each in waiting] == [503, 503]
         assert '"engine_dead"' in stream.result().text
-        while http.get("/health").status_code == 200 and time.monotonic() < begun + 20:
-            time.sleep(0.01)
         died = time.monotonic()
         health = http.get("/health")
         assert (health.status_code, health.json()["status"]) == (503, "unavailable")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import httpx
 
 CHAT = "/v1/chat/completions"
-REQUESTS, AT_ONCE, HANG_UPS = 48, 12, 0.2
+REQUESTS, AT_ONCE, HANG_UPS = 36, 12, 0.2
 
 
 def bodies() -> list[dict[str, Any]]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mlxfill_serve.metrics import Metrics
 
 DONE = b"data: [DONE]\n\n"
+ALIVE = b": a long prompt is being read\n\n"
+"""A comment, which clients skip: proxies and people hang up on silence."""
 
 
 class ClientGoneError(Exception):
@@ -87,6 +89,8 @@ class Answer:
             opening = [choice.opening() for choice in self.choices]
             yield b"".join(_event({**head, "choices": [entry], **none}) for entry in opening)
             async for burst in self.generation.bursts():
+                if not burst:
+                    yield ALIVE
                 entries = [e for index, event in burst for e in self._entries(index, event)]
                 if entries:
                     yield b"".join(_event({**head, **_chunk(entry), **none}) for entry in entries)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from mlxfill_serve.worker import EngineThread
 
 
+PATIENCE = 10.0
+"""Seconds of silence after which a client is told that its request is still alive."""
+
+
 class Generation:
     """Submits a job for each choice and gives their events as they come.
 
@@ -56,7 +60,7 @@ class Generation:
         """
         known: dict[int, Opened] = {}
         while len(known) < len(self._jobs):
-            for index, event in await self._mailbox.take():
+            for index, event in await self._mailbox.take(PATIENCE):
                 if isinstance(event, Exception):
                     self.drop()
                     raise as_api_error(event)
@@ -69,10 +73,12 @@ class Generation:
     async def bursts(self) -> AsyncIterator[list[tuple[int, Event]]]:
         """Events in their order, those that came together in one list, until all choices ended.
 
+        An empty list says that nothing came for a while.
+
         :raises ApiError: a choice failed.
         """
         while self._running:
-            burst = self._early or await self._mailbox.take()
+            burst = self._early or await self._mailbox.take(PATIENCE)
             self._early = []
             for index, event in burst:
                 if isinstance(event, Exception):

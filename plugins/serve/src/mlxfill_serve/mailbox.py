@@ -33,10 +33,12 @@ class Mailbox(Generic[T]):
         except RuntimeError:
             self._items.clear()
 
-    async def take(self) -> list[T]:
-        """Everything that is there, at least one item."""
-        while not self._items:
+    async def take(self, patience: float) -> list[T]:
+        """Everything that is there; nothing when nothing came for ``patience`` seconds."""
+        if not self._items:
+            alarm = self._loop.call_later(patience, self._filled.set)
             await self._filled.wait()
+            alarm.cancel()
             self._filled.clear()
             # Set back before looking: whoever adds from here on wakes the loop again.
             self._waking = False

@@ -45,6 +45,7 @@ class EngineThread:
         self._load = load
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._jobs: dict[Run, Job] = {}
+        self._opening: Job | None = None
         self._waiting = 0
         self._failed = 0
         self._gate = threading.Lock()
@@ -108,7 +109,7 @@ class EngineThread:
         """Take no more jobs and tell those that are here."""
         with self._gate:
             self._open = False
-        left = list(self._jobs.values())
+        left = [*self._jobs.values(), *([self._opening] if self._opening else [])]
         while not self._inbox.empty():
             job = self._inbox.get_nowait()
             left += [] if job is None else [job]
@@ -148,14 +149,16 @@ class EngineThread:
                 self._waiting -= 1
 
     def _begin(self, engine: Engine, rows: RowScheduler, job: Job) -> None:
+        self._opening = job
         try:
             run = job.open(engine)
         except Exception as error:  # noqa: BLE001 - told to the client, whatever it is
+            self._opening = None
             job.tell(error)
             return
         request = run.request
         job.tell(Opened(len(request.prompt_ids), request.prompt_text))
-        self._jobs[run] = job
+        self._jobs[run], self._opening = job, None
         rows.add(run)
 
     def _drop_unwanted(self, rows: RowScheduler) -> None:
