@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -198,6 +199,33 @@ def killable() -> Iterator[Killable]:
     program = Killable()
     yield program
     program.close()
+
+
+def test_a_program_may_end_in_the_middle_of_a_reply(tmp_path: Path) -> None:
+    program = """
+from mlxfill.testing import engine_with, shared_model
+engine = engine_with(shared_model("llama"))
+options = {"max_tokens": 99, "eos_token_ids": (), "checkpoint_every": 2}
+unread = engine.stream([3, 4], checkpoint="unread", **options)
+run = engine.stream([3, 4], checkpoint="reply", **options)
+for _ in range(20):
+    next(run)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, timeout=60, check=False, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["reply"]
+    assert Checkpoint.load(tmp_path / "reply").generated > 2
+
+
+def test_a_run_that_nobody_reads_lets_go_of_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "reply"
+    with engine_with(shared_model("llama")) as engine:
+        for _ in range(3):
+            engine.stream(PROMPT, checkpoint=file)
+            gc.collect()
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_second_process_is_refused(tmp_path: Path, killable: Killable) -> None:

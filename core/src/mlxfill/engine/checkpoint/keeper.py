@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import queue
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +10,7 @@ from mlxfill.contracts import Fault
 from mlxfill.engine.checkpoint import file
 from mlxfill.engine.checkpoint.capture import capture
 from mlxfill.engine.checkpoint.lock import CheckpointLock
-from mlxfill.errors import CheckpointError, MlxfillError
+from mlxfill.errors import CheckpointError
 
 if TYPE_CHECKING:
     from mlxfill.engine.checkpoint.checkpoint import Checkpoint
@@ -27,38 +25,46 @@ EVERY = 256
 class Writer:
     """Writes checkpoints to one file in a thread of its own; of those that wait, the newest.
 
+    The thread ends when nothing waits, so that no process has to wait for one that is idle.
     ``error``: the first that a write ended with.
     """
 
     def __init__(self, path: Path) -> None:
         """Nothing is begun yet."""
         self._path = path
-        self.error: MlxfillError | None = None
-        self._waiting: queue.Queue[Checkpoint | None] = queue.Queue(1)
+        self.error: CheckpointError | None = None
+        self._guard = threading.Lock()
+        self._waiting: Checkpoint | None = None
         self._thread: threading.Thread | None = None
 
     def put(self, checkpoint: Checkpoint) -> None:
         """Hand over a checkpoint; does not wait for the disk."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="mlxfill checkpoint")
-            self._thread.start()
-        with suppress(queue.Empty):
-            self._waiting.get_nowait()
-        self._waiting.put(checkpoint)
+        with self._guard:
+            self._waiting = checkpoint
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="mlxfill checkpoint")
+                self._thread.start()
 
     def close(self) -> None:
         """Wait until the newest one is written."""
-        if self._thread is not None:
-            self._waiting.put(None)
-            self._thread.join()
-            self._thread = None
+        with self._guard:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
 
     def _work(self) -> None:
-        while (checkpoint := self._waiting.get()) is not None:
+        while (checkpoint := self._next()) is not None:
             try:
                 checkpoint.write(self._path)
             except CheckpointError as error:
                 self.error = self.error or error
+
+    def _next(self) -> Checkpoint | None:
+        with self._guard:
+            checkpoint, self._waiting = self._waiting, None
+            if checkpoint is None:
+                self._thread = None
+            return checkpoint
 
 
 class Keeper:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from pathlib import Path
 from typing import Self
 
@@ -35,15 +36,16 @@ class CheckpointLock:
         :raises CheckpointError: another process has it, or its folder cannot be written.
         """
         self.path = path.with_name(path.name + ".lock")
-        self._handle: int | None = None
+        handle: int | None = None
         try:
-            while self._handle is None:
-                self._handle = self._opened()
+            while handle is None:
+                handle = self._opened()
         except BlockingIOError as error:
             raise CheckpointError(f"{path} is in use by another process") from error
         except OSError as error:
             reason = error.strerror or error
             raise CheckpointError(f"checkpoint {path} cannot be written: {reason}") from error
+        self._let_go = weakref.finalize(self, _release, self.path, handle)
         sweep(path)
 
     def _opened(self) -> int | None:
@@ -66,13 +68,8 @@ class CheckpointLock:
         return None
 
     def release(self) -> None:
-        """Let go.  Safe to call twice."""
-        handle, self._handle = self._handle, None
-        if handle is None:
-            return
-        if os.name == "posix":  # removed while held, so that a waiting process notices
-            self.path.unlink(missing_ok=True)
-        os.close(handle)
+        """Let go.  Safe to call twice; happens by itself when nobody has the lock any more."""
+        self._let_go()
 
     def __enter__(self) -> Self:
         """The lock itself."""
@@ -81,3 +78,9 @@ class CheckpointLock:
     def __exit__(self, *_: object) -> None:
         """Release it."""
         self.release()
+
+
+def _release(path: Path, handle: int) -> None:
+    if os.name == "posix":  # removed while held, so that a waiting process notices
+        path.unlink(missing_ok=True)
+    os.close(handle)
