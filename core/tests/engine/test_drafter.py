@@ -260,6 +260,19 @@ def test_a_depth_that_was_not_tried_costs_what_the_nearest_does() -> None:
     assert costs == pytest.approx([0.1, 0.4, 0.4])
 
 
+def test_what_was_learnt_of_a_depth_long_ago_is_forgotten() -> None:
+    curve, trained = stepping(1.0), drafter(1)
+    for _ in range(3):
+        trained.timed(2, 9.0)
+    assert trained.looks()
+    for _ in range(3):
+        trained.timed(1, 1.2)
+    assert trained.draft_cost(2, curve) > 1
+    trained.rounds = trained.look_after
+    assert trained.looks()
+    assert trained.draft_cost(2, curve) == pytest.approx(0.1)
+
+
 def test_after_the_longest_rest_its_cost_is_found_out_anew() -> None:
     curve, trained = stepping(1.0), drafter(1)
     trained.cost = 0.2

@@ -92,6 +92,7 @@ class Drafter:
     judged: int = 0
     right: int = 0
     _rounds_ms: dict[int, deque[float]] = field(factory=dict, repr=False)
+    _fresh: set[int] = field(factory=set, repr=False)
 
     @credit.default
     def _advance(self) -> float:
@@ -137,13 +138,19 @@ class Drafter:
     def timed(self, depth: int, ms: float) -> None:
         """A round of ``depth`` drafts took ``ms``, what was taken back not counted."""
         self._rounds_ms.setdefault(depth, deque(maxlen=NEWEST)).append(ms)
+        self._fresh.add(depth)
 
     def looks(self) -> bool:
-        """Whether plain steps are to be timed before it drafts on; asked once a round."""
+        """Whether plain steps are to be timed before it drafts on; asked once a round.
+
+        What was learnt of depths that were not used since the last time is forgotten then.
+        """
         if self.rounds < self.look_after:
             return False
         if self._rounds_ms:
             self.look_after = min(2 * self.look_after, LAST_LOOK)
+        self._rounds_ms = {d: ms for d, ms in self._rounds_ms.items() if d in self._fresh}
+        self._fresh.clear()
         self.rounds = 0
         return True
 
