@@ -80,7 +80,7 @@ def check_draft_provider(
     *,
     name: str = "",
     model: Any = None,  # noqa: ANN401 - an mlx-lm model
-    examples: int = 60,
+    examples: int = 120,
 ) -> Conformance:
     """Run everything that a drafter must stand on the provider that ``factory`` makes.
 
@@ -125,7 +125,9 @@ def stories(shortest_prompt: int) -> Any:  # noqa: ANN401 - a hypothesis strateg
     ids = st.sampled_from(IDS)
     acts = st.builds(
         Act,
-        st.sampled_from(["round", "round", "consume", "keep", "join", "capture", "restore"]),
+        st.sampled_from(
+            ["round", "round", "consume", "keep", "keep", "join", "capture", "restore"]
+        ),
         st.binary(min_size=4 * MOST_ROWS, max_size=4 * MOST_ROWS),
         st.integers(1, 6),
     )
@@ -134,9 +136,8 @@ def stories(shortest_prompt: int) -> Any:  # noqa: ANN401 - a hypothesis strateg
             st.lists(ids, min_size=length, max_size=length).map(tuple), min_size=1, max_size=3
         )
     )
-    return st.builds(
-        DraftStory, prompts.map(tuple), st.lists(acts, max_size=8).map(tuple), st.booleans()
-    )
+    many = st.lists(acts, max_size=8) | st.lists(acts, min_size=4, max_size=8)
+    return st.builds(DraftStory, prompts.map(tuple), many.map(tuple), st.booleans())
 
 
 @define
