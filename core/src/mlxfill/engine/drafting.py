@@ -154,8 +154,8 @@ class Drafting:
         """Whether to draft so that the cost of rounds becomes known.
 
         A curve that was measured on a busy machine would keep a good drafter out for good: its
-        first rounds are made on credit.  After a try follows a second round: the first one of
-        a row is not timed.
+        first rounds are made on credit.  A try that was right is followed by a second round: the
+        first one of a row is not timed.
         """
         again, self._again = self._again, False
         drafter, curve = self.drafter, gate.curve
@@ -251,6 +251,7 @@ class Drafting:
             self.accepted_by_position[i] += i < accepted
         self.acceptance_lengths.append(accepted)
         self.drafter.settle(drafted, accepted)
+        self._again = self._again and accepted > 0
         warning = self.drafter.first_draft(accepted > 0, self._vocab_size)
         if warning:
             self._on_fault(Fault(self.drafter.plugin, "draft", warning))
