@@ -69,7 +69,9 @@ class Book:
     def source(self, request: Request) -> ScriptedSource:
         prompt = PROMPTS.index(request.prompt_ids)
         settings_ = int(request.session or 0)
-        truth = [*request.prompt_ids, *alone(self.name, prompt, settings_).tokens]
+        # Plain decoding may have ended with an EOS: 0 is one wherever there are any, and what lies
+        # behind it is never asserted.
+        truth = [*request.prompt_ids, *alone(self.name, prompt, settings_).tokens, 0]
         self.seed += 1
         script = Script(truth, self.accuracy, self.seed)
         source = ScriptedSource(request=request, script=script, chance=0.6, policy=self.policy)
