@@ -200,6 +200,11 @@ def test_a_drafter_that_is_mounted_later_or_no_more_changes_nothing() -> None:
         assert guest.drafter.opened[0].known[: len(PROMPT)] == PROMPT
     for checkpoint in stored(model, Guest.drafting(known, 0.7, tap_layers=(1,)), every=10):
         assert resumed(model, checkpoint).tokens == expected
+    complete = stored(model)[-1]
+    told: list[Checkpoint] = []
+    idle = Guest.drafting(known, 0.7, tap_layers=(1,))
+    result = resumed(model, complete, idle, on_checkpoint=told.append)
+    assert (result.tokens, result.faults, told) == (expected, [], [])
     late = Guest.drafting(known, 0.7, tap_layers=(1,))
     result = resumed(model, stored(model)[0], late)
     assert result.tokens == expected

@@ -210,7 +210,7 @@ class Run:
         self.ending = past.ending
         if self.ending is None and self.session.budget <= 0:
             self.ending = Ending("length")
-        if self.drafting is not None and self.ending is None:
+        if self.drafting is not None and past.ending is None:
             self.drafting.missed(self.session.tokens[: self.forwarder.held])
         self._decoding = time.perf_counter() - self.stats.decode_ms / 1e3
 
@@ -354,6 +354,11 @@ class Run:
         eos = self.loop.ending.eos if self.loop.ending else None
         return [*self.session.tokens, *(() if eos is None else (eos,))]
 
+    @property
+    def only_told(self) -> bool:
+        """Whether the reply was complete when it was stored: nothing is computed for it."""
+        return self.past is not None and self.past.ending is not None
+
     def revive(self, past: Past) -> None:
         """Stand where a stored run stood, whose tokens but the newest the caches hold."""
         self.past = past
@@ -391,7 +396,7 @@ class Run:
             stats.cache_tokens = tuple(self._known()[self.forwarder.unnamed : self.forwarder.held])
         if self.keeper is not None:
             self.keeper.finish(self)
-        if self._begun and self.ending is not None and self.ending.reason != "error":
+        if self._begun and self.ending and self.ending.reason != "error" and not self.only_told:
             self._store(stats.cache_tokens)
         if self.drafting is not None:
             self.drafting.close()

@@ -128,7 +128,8 @@ class Keeper:
     def finish(self, run: Run) -> None:
         """The run is over: store its end, wait for the disk, and let go of the file."""
         try:
-            if run.ending is not None and run.ending.reason != "cancelled":
+            over = run.ending is not None and run.ending.reason != "cancelled"
+            if over and not run.only_told:
                 self.take(run)
             if self._writer is not None:
                 self._writer.close()
