@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mlxfill_serve.settings import ServeSettings
 
 EMBEDDED = "tiny"
+SESSIONS = 32
+"""Entries of the prompt cache for each row."""
 
 
 def serve(  # noqa: PLR0913, PLR0917 - the options of a command
@@ -106,7 +108,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
         "num_draft_tokens": num_draft_tokens,
         "plugins": _plugins(plugins, off=no_plugins),
         "adapters": settings.adapters,
-        "config": _remembering(config),
+        "config": _remembering(config, settings.rows),
     }
     _run(folder, loading, settings, name or folder)
 
@@ -132,13 +134,17 @@ def _run(folder: str, loading: Mapping[str, Any], settings: ServeSettings, name:
         sock.close()
 
 
-def _remembering(config: Config) -> Config:
-    """Let all requests use the prompt cache, unless the config has decided."""
+def _remembering(config: Config, rows: int) -> Config:
+    """Let all requests use the prompt cache, with room for many sessions at once.
+
+    What the config says itself holds.  A request leaves several beginnings of its prompt behind;
+    with few entries, sessions that take turns would push out each other's.
+    """
     import attrs
 
-    if "cache.every_request" in config.sources:
-        return config
-    return attrs.evolve(config, cache=attrs.evolve(config.cache, every_request=True))
+    wanted: dict[str, Any] = {"every_request": True, "max_entries": SESSIONS * rows}
+    open_ = {k: v for k, v in wanted.items() if f"cache.{k}" not in config.sources}
+    return attrs.evolve(config, cache=attrs.evolve(config.cache, **open_))
 
 
 def _settings(config: Config, given: Mapping[str, Any]) -> ServeSettings:
