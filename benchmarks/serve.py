@@ -6,8 +6,9 @@
   against ``Engine.stream`` in this process.
 * ``added``: milliseconds that the server adds to a streamed token, with the model ``tiny``, whose
   tokens take about one: anything that the server does shows.
-* ``agents``: eight agents with tools ask the model ``tiny``, each turn after the other: requests
-  per second, fill-strict + fill-echo + spec-ngram against ``mlx_lm.server``.
+* ``agents``: eight agents with tools ask the model ``tiny``, turn after turn (the recorded
+  sessions of mlxfill-bench): requests per second, fill-strict + fill-echo + spec-ngram against
+  ``mlx_lm.server``, both just started.
 
 Every round runs both sides, in turns; a ratio is taken inside each round.
 """
@@ -15,11 +16,11 @@ Every round runs both sides, in turns; a ratio is taken inside each round.
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,11 @@ from servers import Server, mlx_lm_server, mlxfill_serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
-AGENTS, TURNS = 8, 4
+    from mlxfill_bench import Session
+
+AGENTS = 8
 SOURCES = "fill-strict,fill-echo,spec-ngram"
 STREAM, ADDED, COMPLETED = (
     Reach("at least", 0.97),
@@ -136,22 +140,32 @@ def _in_turns(sides: dict[str, Callable[[], int]], rounds: int) -> dict[str, lis
 
 # --- agents -------------------------------------------------------------------------------
 
+Work = list[list[dict[str, Any]]]
+"""For each agent the requests that it makes, one after the other."""
+
 
 def agents(rounds: int) -> table.Outcome:
-    """Requests per second of ours by theirs."""
+    """Requests per second of ours by theirs.  Every round has agents and servers of its own."""
     from mlxfill.config import load_config
     from mlxfill.plugins import PluginManager
 
     folder = PluginManager.load(load_config({})).resolve_model("tiny")
     if folder is None:
         raise SystemExit("the model tiny is missing: pip install mlxfill-model-tiny")
-    work = conversations(AGENTS, TURNS)
-    with ExitStack() as stack:
-        ours = stack.enter_context(mlxfill_serve(folder, "--plugins", SOURCES))
-        theirs = stack.enter_context(mlx_lm_server(folder))
-        runs = _in_turns(
-            {"ours": lambda: _work(ours, work), "theirs": lambda: _work(theirs, work)}, rounds
-        )
+    starts: dict[str, Callable[[], AbstractContextManager[Server]]] = {
+        "ours": lambda: mlxfill_serve(folder, "--plugins", SOURCES),
+        "theirs": lambda: mlx_lm_server(folder),
+    }
+    runs: dict[str, list[Timed]] = {name: [] for name in starts}
+    for number, work in zip(range(rounds), itertools.cycle(sessions()), strict=False):
+        for name in list(starts) if number % 2 else list(starts)[::-1]:
+            with starts[name]() as server:
+                server.ask({"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 5})
+                begun = time.perf_counter()
+                count = _work(server, work)
+                runs[name].append(Timed(time.perf_counter() - begun, count))
+        rates = ", ".join(f"{name} {each[-1].rate:.1f}/s" for name, each in runs.items())
+        print(f"{number + 1}/{rounds}: {rates}", file=sys.stderr, flush=True)
     ratios = [a.rate / b.rate for a, b in zip(runs["ours"], runs["theirs"], strict=True)]
     what = f"{AGENTS} agents with tools, requests/s"
     return _outcome(
@@ -159,15 +173,27 @@ def agents(rounds: int) -> table.Outcome:
     )
 
 
-def conversations(agents: int, turns: int) -> list[list[dict[str, Any]]]:
-    """For each agent the requests that it makes, one after the other."""
-    from mlxfill_model_tiny import held_out_asks
+def sessions() -> list[Work]:
+    """The agent sessions that come with mlxfill-bench, as many at once as there are agents."""
+    import mlxfill_bench
 
-    bodies = [
-        {"messages": _openai(ask.messages), "tools": ask.tools, "max_tokens": 200, "temperature": 0}
-        for ask in held_out_asks(agents * turns)
+    recorded = mlxfill_bench.read_sessions(mlxfill_bench.SHIPPED)
+    # Of each kind of session some in every set.
+    sets = len(recorded) // AGENTS
+    return [[_requests(session) for session in recorded[at::sets]] for at in range(sets)]
+
+
+def _requests(session: Session) -> list[dict[str, Any]]:
+    """Every turn of a session, asked after the history as it was recorded."""
+    return [
+        {
+            "messages": _openai([dict(m) for m in turn.history if not isinstance(m, str)]),
+            "tools": [dict(tool) for tool in session.tools or ()],
+            "max_tokens": 400,
+            "temperature": 0,
+        }
+        for turn in session.turns()
     ]
-    return [bodies[at * turns : (at + 1) * turns] for at in range(agents)]
 
 
 def _openai(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -195,19 +221,19 @@ def _openai(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return made
 
 
-def _work(server: Server, work: Sequence[Sequence[dict[str, Any]]]) -> int:
-    """Let all agents do their work at once; how many requests were answered by a tool call."""
+def _work(server: Server, work: Work) -> int:
+    """Let all agents do their work at once; how many requests were answered."""
 
     def go(requests: Sequence[dict[str, Any]]) -> int:
-        return sum(_called(server, body) for body in requests)
+        return sum(_answered(server, body) for body in requests)
 
     with ThreadPoolExecutor(len(work)) as pool:
         return sum(pool.map(go, work))
 
 
-def _called(server: Server, body: dict[str, Any]) -> bool:
-    """Whether a streamed reply holds a call, and was read to its end."""
-    return any(b'"tool_calls"' in chunk for chunk in list(server.stream(body)))
+def _answered(server: Server, body: dict[str, Any]) -> bool:
+    """Whether a stream was read to its end."""
+    return any(b'"finish_reason":' in chunk for chunk in list(server.stream(body)))
 
 
 def _outcome(  # noqa: PLR0913, PLR0917 - a row of a table
