@@ -35,8 +35,10 @@ class Mailbox(Generic[T]):
 
     async def take(self, patience: float) -> list[T]:
         """Everything that is there; nothing when nothing came for ``patience`` seconds."""
-        if not self._items:
-            alarm = self._loop.call_later(patience, self._filled.set)
+        until = self._loop.time() + patience
+        # A wake-up may be for what was taken already: look again.
+        while not self._items and self._loop.time() < until:
+            alarm = self._loop.call_at(until, self._filled.set)
             await self._filled.wait()
             alarm.cancel()
             self._filled.clear()
