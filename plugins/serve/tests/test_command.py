@@ -64,6 +64,44 @@ def test_it_answers_and_ends_when_told_letting_requests_end() -> None:
         assert process.wait(10) in {0, -signal.SIGTERM}
 
 
+ENDLESS = {"prompt": "x", "max_tokens": 30_000, "stream": True, "temperature": 3, "seed": 1}
+"""Minutes of work."""
+
+
+def stopped(process: Any, stream: httpx.Response) -> tuple[list[str], str]:
+    """What the client of an endless reply and the terminal are told in the end."""
+    lines = [line for line in stream.iter_lines() if line]
+    process.wait(30)
+    return lines, process.stderr.read()
+
+
+def test_a_request_that_outlasts_the_drain_is_told_so() -> None:
+    with (
+        started("--model", "tiny", MLXFILL_PLUGINS__SERVE__DRAIN="0.2") as (process, http),
+        http.stream("POST", "/v1/completions", json=ENDLESS) as stream,
+    ):
+        process.send_signal(signal.SIGTERM)
+        lines, said = stopped(process, stream)
+    assert '"server_stopping"' in lines[-1]
+    assert said.splitlines() == [
+        "mlxfill stops when 1 running request ended, after 0.2 s at most; Ctrl-C: now"
+    ]
+
+
+def test_a_second_ctrl_c_does_not_wait() -> None:
+    with (
+        started("--model", "tiny", MLXFILL_PLUGINS__SERVE__DRAIN="600") as (process, http),
+        http.stream("POST", "/v1/completions", json=ENDLESS) as stream,
+    ):
+        process.send_signal(signal.SIGINT)
+        assert "running request" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        lines, said = stopped(process, stream)
+    assert '"server_stopping"' in lines[-1]
+    assert said == ""
+    assert process.returncode == 130
+
+
 def test_a_key_may_come_from_the_environment() -> None:
     with started(MLXFILL_API_KEY="secret", MLXFILL_CACHE__EVERY_REQUEST="false") as (_, http):
         assert http.get("/v1/models").status_code == 401
@@ -109,7 +147,7 @@ def test_a_taken_port_is_told_before_the_model_is_loaded(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         said = complaint(capsys, "--port", port, "--model", "nothing-here")
-    assert f"cannot listen on 127.0.0.1 port {port}" in said
+    assert f"cannot listen on 127.0.0.1 port {port}: Address already in use; --port N" in said
 
 
 def test_the_page_on_serving_names_every_option_and_setting() -> None:

@@ -128,7 +128,7 @@ def _run(folder: str, loading: Mapping[str, Any], settings: ServeSettings, name:
         gc.freeze()
         for fault in engine.faults:
             typer.echo(f"plugin {fault.plugin}: {fault.message}", err=True)
-        run(make_app(worker, name=name, settings=settings), settings, sock)
+        run(make_app(worker, name=name, settings=settings), worker, settings, sock)
     finally:
         worker.stop()
         sock.close()

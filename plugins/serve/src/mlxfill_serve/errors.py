@@ -55,6 +55,11 @@ def dead_engine() -> ApiError:
     )
 
 
+def leaving() -> ApiError:
+    """The server was told to stop and the request did not end in time."""
+    return ApiError(503, "the server was told to stop", code="server_stopping")
+
+
 def as_api_error(error: Exception) -> ApiError:
     """What became of a generation, as its client is told."""
     if isinstance(error, ApiError):

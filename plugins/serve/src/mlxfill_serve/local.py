@@ -40,7 +40,7 @@ def serving(
     worker = EngineThread(load, settings=settled)
     worker.start()
     sock = listen(settled)
-    server = make_server(make_app(worker, name=name, settings=settled), settled)
+    server = make_server(make_app(worker, name=name, settings=settled), worker, settled)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, name="mlxfill-http")
     thread.start()
     host, port = sock.getsockname()[:2]

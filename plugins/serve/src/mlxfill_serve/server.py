@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import socket
 import sys
 from typing import TYPE_CHECKING
 
+import uvicorn
+
 from mlxfill import InputError
 
 if TYPE_CHECKING:
-    import uvicorn
+    from types import FrameType
+
     from starlette.applications import Starlette
 
     from mlxfill_serve.settings import ServeSettings
+    from mlxfill_serve.worker import EngineThread
 
 IDLE = 75
 """Seconds that an idle connection stays open."""
+
+HUNG = 5
+"""Seconds that an engine which was told to stop has before its requests are cut off."""
+
+OTHER_PORT = {errno.EADDRINUSE, errno.EACCES}
 
 
 def listen(settings: ServeSettings) -> socket.socket:
@@ -28,28 +39,67 @@ def listen(settings: ServeSettings) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
-        raise InputError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+        reason = str(error.strerror).partition(" (while")[0]
+        remedy = "; --port N takes another, 0 a free one" if error.errno in OTHER_PORT else ""
+        raise InputError(f"cannot listen on {host} port {port}: {reason}{remedy}") from None
 
 
-def make_server(app: Starlette, settings: ServeSettings) -> uvicorn.Server:
-    """A server that lets running requests end when it is told to stop."""
-    import uvicorn
+class Server(uvicorn.Server):
+    """Lets running requests end when it is told to stop; those that take too long get an error.
 
+    A second Ctrl-C ends them at once, a third does not even wait for that.
+    """
+
+    def __init__(self, config: uvicorn.Config, worker: EngineThread, drain: float) -> None:
+        super().__init__(config)
+        self.worker, self.drain = worker, drain
+        self._signals = 0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called in the main thread for each signal."""
+        self._signals += 1
+        if self._signals == 2:  # noqa: PLR2004 - uvicorn would leave its requests behind
+            self._captured_signals.append(sig)
+            self.worker.leave()
+        else:
+            super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End all requests, then the server."""
+        running = self.worker.outstanding
+        if running and self._signals:
+            _say(
+                f"mlxfill stops when {running} running request{'s' * (running > 1)} ended,"
+                f" after {self.drain:g} s at most; Ctrl-C: now"
+            )
+        timer = asyncio.get_running_loop().call_later(self.drain, self.worker.leave)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+
+
+def make_server(app: Starlette, worker: EngineThread, settings: ServeSettings) -> Server:
+    """A server whose requests ``worker`` answers."""
     config = uvicorn.Config(
         app,
         log_level="warning",
         lifespan="off",
-        timeout_graceful_shutdown=max(int(settings.drain), 1),
+        timeout_graceful_shutdown=int(settings.drain) + HUNG,
         timeout_keep_alive=IDLE,
         server_header=False,
         ws="none",
     )
-    return uvicorn.Server(config)
+    return Server(config, worker, settings.drain)
 
 
-def run(app: Starlette, settings: ServeSettings, sock: socket.socket) -> None:
+def run(app: Starlette, worker: EngineThread, settings: ServeSettings, sock: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    print(f"mlxfill serves on http://{shown}:{port}", file=sys.stderr, flush=True)  # noqa: T201
-    make_server(app, settings).run(sockets=[sock])
+    _say(f"mlxfill serves on http://{shown}:{port}")
+    make_server(app, worker, settings).run(sockets=[sock])
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201

@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, cast
 
 from mlxfill import RowScheduler
-from mlxfill_serve.errors import ApiError, dead_engine
+from mlxfill_serve.errors import ApiError, dead_engine, leaving
 from mlxfill_serve.jobs import Ended, Opened, Token
 from mlxfill_serve.settings import ServeSettings
 
@@ -87,8 +87,12 @@ class EngineThread:
 
     def stop(self, timeout: float = 5.0) -> None:
         """End the thread; jobs that still run get an error."""
-        self._inbox.put(None)
+        self.leave()
         self._thread.join(timeout)
+
+    def leave(self) -> None:
+        """Tell the thread to end; does not wait for it."""
+        self._inbox.put(None)
 
     # --- in the engine's thread -------------------------------------------------------
 
@@ -116,7 +120,7 @@ class EngineThread:
         self._jobs.clear()
         self._waiting = 0
         for job in left:
-            job.tell(dead_engine())
+            job.tell(leaving() if self.failure is None else dead_engine())
 
     def _serve(self, engine: Engine) -> None:
         rows = RowScheduler(engine, max_rows=self.rows)
