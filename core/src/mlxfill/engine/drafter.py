@@ -113,6 +113,11 @@ class Drafter:
             self.rested, self.patience = 0, FIRST_REST
 
     @property
+    def resting(self) -> bool:
+        """Whether it did not pay when it was tried last: it may not be needed for long."""
+        return self.patience > FIRST_REST
+
+    @property
     def due(self) -> bool:
         """Whether it has rested long enough for a try."""
         return self.rested >= self.patience

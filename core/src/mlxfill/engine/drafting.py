@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from mlxfill.contracts import DraftCheckpoint, DraftRows
     from mlxfill.engine.drafter import Drafter
 
-FLUSH = 64
-"""Plain tokens after which a resting drafter is told what happened."""
+FLUSH, LATE_FLUSH = 64, 2048
+"""Tokens after which a resting drafter is told what happened: one that drafted in this request,
+and one that did not pay before it, which may never need to know."""
 LAST_PAUSE = 7
 """Most tokens between two calls of a drafter that answers with no drafts."""
 BETWEEN_PLANS = 4
@@ -67,6 +68,8 @@ class Drafting:
         self._stream = stream
         self._on_fault = on_fault
         self._taps: list[mx.array] = []
+        self._prompt: list[int] = []
+        self._flush = LATE_FLUSH if drafter.resting else FLUSH
         self._clock = StepClock()
         self._looking = 0
         self._again = False
@@ -85,8 +88,25 @@ class Drafting:
 
     def prefilled(self, tokens: Sequence[int], taps: mx.array | None) -> None:
         """A chunk of the prompt went through the target."""
+        self.note(taps)
+        self._prompt += tokens
+        if len(self._prompt) >= self._flush or self._flush == FLUSH:
+            self._prefill()
+
+    def _prefill(self) -> None:
+        """Tell of the prompt as far as it is known."""
+        tokens, self._prompt = self._prompt, []
+        taps = self._taken_taps(len(tokens))
         self._guard("prefill", lambda: self.rows.prefill(row(tokens)[None], taps))
         self.processed += len(tokens)
+
+    def _taken_taps(self, count: int) -> mx.array | None:
+        """The oldest ``[1, count, n*H]`` taps that it has not been told of."""
+        if not self._taps:
+            return None
+        taps = mx.concatenate(self._taps, axis=1) if len(self._taps) > 1 else self._taps[0]
+        self._taps = [taps[:, count:]] if taps.shape[1] > count else []
+        return taps[:, :count]
 
     def missed(self, tokens: Sequence[int]) -> None:
         """The first tokens of the session, which the target had in caches made earlier.
@@ -118,11 +138,12 @@ class Drafting:
 
     def catch_up(self, tokens: Sequence[int], held: int) -> None:
         """Tell the drafter of the tokens up to ``held`` that others chose."""
+        if self._prompt:
+            self._prefill()
         if held <= self.processed or not self.alive:
             return
         fresh = row(tokens[self.processed : held])[None]
-        taps = mx.concatenate(self._taps, axis=1) if self._taps else None
-        self._taps.clear()
+        taps = self._taken_taps(held - self.processed)
         self._guard("consume", lambda: self.rows.consume(fresh, [fresh.shape[1]], taps))
         self.processed = held
 
@@ -207,12 +228,13 @@ class Drafting:
         self.drafter.rests()
         self._clock = StepClock()
         self._idle -= 1
-        if held - self.processed >= FLUSH:
+        if held - self.processed >= self._flush:
             self.catch_up(tokens, held)
 
     def draft(self, pending: int, depth: int, position: int) -> list[int] | mx.array:
         """Up to ``depth`` ids after ``pending``: host ids, or ``[d]`` on the device."""
         self._clock.start()
+        self._flush = FLUSH
         self.drafter.drafts()
         drafts: list[int] | mx.array | None = self._guard(
             "draft", lambda: self._drafts(pending, depth, position)
