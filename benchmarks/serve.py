@@ -112,7 +112,8 @@ def _sides(
     messages = [{"role": "user", "content": question}]
     with (
         mlxfill.load(model, plugins=[], config={}) as engine,
-        mlxfill_serve(model, "--no-plugins") as server,
+        # Both read the prompt each time.
+        mlxfill_serve(model, "--no-plugins", CACHE__EVERY_REQUEST="false") as server,
     ):
         ends = dict.fromkeys(engine.tokenizer.eos_token_ids, -1e9)
         options: dict[str, Any] = {"max_tokens": tokens, "logit_bias": ends, "temperature": 0}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 CHAT = "/v1/chat/completions"
 PATIENCE = 60.0
@@ -61,10 +61,11 @@ class Server:
 
 
 @contextmanager
-def mlxfill_serve(model: Path | str, *arguments: str) -> Iterator[Server]:
-    """``mlxfill serve`` on a free port."""
+def mlxfill_serve(model: Path | str, *arguments: str, **settings: str) -> Iterator[Server]:
+    """``mlxfill serve`` on a free port; ``settings`` override its config (``CACHE__MAX_MB="9"``)."""
     program = [sys.executable, "-m", "mlxfill", "serve", "--port", "0", "--model", str(model)]
-    with _process([*program, *arguments]) as process:
+    changes = {f"MLXFILL_{name}": value for name, value in settings.items()}
+    with _process([*program, *arguments], changes) as process:
         url = _announced(process)
         yield Server(url.hostname or "", url.port or 0, process.pid)
 
@@ -83,9 +84,15 @@ def mlx_lm_server(model: Path | str, *arguments: str) -> Iterator[Server]:
 
 
 @contextmanager
-def _process(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+def _process(
+    command: list[str], changes: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(  # noqa: S603 - the programs under measurement
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(changes or {})},
     )
     try:
         yield process
