@@ -62,7 +62,7 @@ class Server:
 
 @contextmanager
 def mlxfill_serve(model: Path | str, *arguments: str, **settings: str) -> Iterator[Server]:
-    """``mlxfill serve`` on a free port; ``settings`` override its config (``CACHE__MAX_MB="9"``)."""
+    """``mlxfill serve`` on a free port; ``settings`` override its config: ``CACHE__MAX_MB="9"``."""
     program = [sys.executable, "-m", "mlxfill", "serve", "--port", "0", "--model", str(model)]
     changes = {f"MLXFILL_{name}": value for name, value in settings.items()}
     with _process([*program, *arguments], changes) as process:
