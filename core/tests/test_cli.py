@@ -110,6 +110,18 @@ def test_the_program_is_started_as_a_module_too() -> None:
     assert done.stderr.startswith("error: No such command 'confg'")
 
 
+def test_ctrl_c_while_the_program_is_imported_is_no_traceback(workplace: Path) -> None:
+    (workplace / "typer.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mlxfill", "doctor"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": f"{workplace}:{':'.join(sys.path)}"},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_help_imports_neither_mlx_nor_transformers_nor_plugins(site: FakeSite) -> None:
     site.add("zz-heavy", "raise SystemExit", commands=["zz-go"])
     code = (

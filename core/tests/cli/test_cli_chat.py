@@ -110,6 +110,11 @@ def test_a_turn_that_cannot_be_answered_is_told_and_forgotten(chat: Any, model: 
     assert outcome.out == printed(*replies(model, "hello", "and then"))
 
 
+def test_bytes_that_are_no_text_are_refused(run: Any, model: str) -> None:
+    outcome = run("chat", "--model", model, "--no-plugins", stdin=b"ab\xff\n")
+    assert (outcome.code, outcome.complaint) == (2, "standard input is not UTF-8 (at byte 2)")
+
+
 def test_ctrl_c_ends_the_reply_and_not_the_program(chat: Any, model: str, site: FakeSite) -> None:
     site.add("zz", INTERRUPT)
     outcome = chat("hello", "/reset", "hello", options=("--plugins", "zz"))

@@ -110,11 +110,14 @@ def test_a_wrong_config_is_a_problem(run: Any, findings: Any) -> None:
     outcome = run("doctor")
     assert outcome.code == 1
     assert "problem: mlxfill.toml: modle " in outcome.out
+    assert "no file" not in outcome.out
     assert "nothing is broken" not in outcome.out
 
 
 def test_a_missing_model_is_a_problem(findings: Any) -> None:
-    assert findings("--model", "nonsense", code=1)["problems"] == ["no model folder 'nonsense'"]
+    assert findings("--model", "nonsense", code=1)["problems"] == [
+        "no model folder 'nonsense'; a model on the hub is OWNER/NAME"
+    ]
 
 
 def test_without_a_backend_the_rest_is_shown(

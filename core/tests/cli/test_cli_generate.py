@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -355,6 +356,10 @@ def test_two_system_messages_are_one_too_many(ask: Any) -> None:
 def test_bytes_that_are_no_text_are_refused(ask: Any) -> None:
     outcome = ask(stdin=b"ab\xff")
     assert (outcome.code, outcome.complaint) == (2, "standard input is not UTF-8 (at byte 2)")
+    for arguments in (["ab\udcff"], ["--system", "ab\udcff", "hello"]):
+        outcome = ask(*arguments)
+        assert outcome.code == 2
+        assert "the prompt is not UTF-8 (at character " in outcome.complaint
 
 
 def test_a_prompt_beyond_the_context_is_refused(ask: Any) -> None:
@@ -376,8 +381,9 @@ def test_no_model_at_all_is_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("nonsense", "no model folder 'nonsense'"),
-        ("./nonsense", "no model folder './nonsense'"),
+        ("nonsense", "no model folder 'nonsense'; a model on the hub is OWNER/NAME"),
+        ("tiyn", "no model folder 'tiyn'; did you mean 'tiny'?"),
+        ("./nonsense", "no model folder './nonsense'; a model on the hub is OWNER/NAME"),
         ("cache", "cache has no config.json: is it a model folder?"),
     ],
 )
@@ -465,12 +471,12 @@ def test_ctrl_c_ends_a_reply_with_what_there_is(ask: Any, site: FakeSite) -> Non
 
 def test_a_reader_that_goes_away_gets_no_traceback(model: str) -> None:
     command = [sys.executable, "-m", "mlxfill", "generate", "--model", model, "--no-plugins"]
-    with subprocess.Popen(
-        [*command, "hello", "-m", "4000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.read(1)
-        process.stdout.close()
-        assert process.stderr.read().decode() == ""
-    assert process.returncode == 1
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [*command, "hello"], stdout=writer, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr.decode()) == (1, "")

@@ -82,8 +82,6 @@ class Ask:
             prompt = read_text(STDIN, "prompt").removesuffix(strip)
         if not prompt:
             raise InputError("the prompt is empty: at least one character is needed")
-        if not prompt.isascii() and any("\ud800" <= c <= "\udfff" for c in prompt):
-            raise InputError("the prompt is not UTF-8")
         return prompt
 
 

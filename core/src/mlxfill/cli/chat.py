@@ -133,6 +133,8 @@ def _loop(conversation: Talker, errors: Console, *, origins: bool) -> None:
             line = input("> " if interactive else "").strip()
         except EOFError:
             return
+        except UnicodeDecodeError as error:
+            raise InputError(f"standard input is not UTF-8 (at byte {error.start})") from error
         except KeyboardInterrupt:
             errors.print("\n/quit or Ctrl-D leaves", style="dim")
             continue

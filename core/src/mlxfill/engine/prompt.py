@@ -32,6 +32,7 @@ def make_prompt(
     :raises TemplateError: the template is missing or refuses the messages.
     """
     if isinstance(given, str):
+        require_text(given)
         return Prompt(tuple(encode(tokenizer, given)), given)
     if hasattr(given, "tolist"):
         given = given.tolist()
@@ -43,6 +44,7 @@ def make_prompt(
     items = list(given)
     if items and all(isinstance(i, Mapping) for i in items):
         text = render(tokenizer, items, tools, options)
+        require_text(text)
         ids = tokenizer.encode(text, add_special_tokens=False)
         return Prompt(tuple(ids), text, tuple(items))
     wrong = [i for i in items if not is_whole(i)]
@@ -50,6 +52,16 @@ def make_prompt(
         message = f"a prompt list holds token ids or messages, not {wrong[0]!r}"
         raise InputError(message)
     return Prompt(tuple(items), "")
+
+
+def require_text(text: str) -> None:
+    """Raise ``InputError`` for half a surrogate pair: how Python reads bytes that are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        around = ascii(text[max(error.start - 10, 0) : error.end + 10])
+        message = f"the prompt is not UTF-8 (at character {error.start}, in {around})"
+        raise InputError(message) from error
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:  # noqa: ANN401

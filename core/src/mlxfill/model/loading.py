@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.errors import BackendMissingError, ModelError, ModelNotFoundError
+from mlxfill.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +52,8 @@ def find_model(name: str, resolve: Callable[[str], Path | None]) -> Path:
         message = f"{name} is a file; a model is a folder with config.json and *.safetensors"
         raise ModelNotFoundError(message)
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        message = f"no model folder {name!r}"
+        known = did_you_mean(name, EMBEDDED)
+        message = f"no model folder {name!r}{known or '; a model on the hub is OWNER/NAME'}"
         raise ModelNotFoundError(message)
     return _fetch(name)
 

@@ -26,6 +26,7 @@ class Checkup:
     device: dict[str, Any] | None = None
     blas: Blas | None = None
     config_file: str | None = None
+    config_broken: bool = False
     plugins: dict[str, str] = field(factory=dict)
     model: ModelFacts | None = None
     problems: list[str] = field(factory=list)
@@ -51,6 +52,7 @@ def _check_config(found: Checkup, invocation: Invocation) -> Config:
         config = invocation.config()
     except ConfigError as error:
         found.problems += str(error).splitlines()
+        found.config_broken = True
         return Config()
     found.config_file = config.file
     return config

@@ -61,7 +61,7 @@ def _installation(found: Checkup) -> dict[str, str]:
         **(
             {} if blas is None else {"blas": f"{blas.library} ({'tuned' if blas.fast else 'slow'})"}
         ),
-        "config": found.config_file or "no file, defaults",
+        "config": found.config_file or ("defaults" if found.config_broken else "no file, defaults"),
         "plugins": _listed(found.plugins) or "none installed",
     }
 
