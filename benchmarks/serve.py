@@ -8,7 +8,7 @@
   tokens take about one: anything that the server does shows.
 * ``agents``: eight agents with tools ask the model ``tiny``, turn after turn (the recorded
   sessions of mlxfill-bench): requests per second, fill-strict + fill-echo + spec-ngram against
-  ``mlx_lm.server``, both just started.
+  ``mlx_lm.server``, both just started and greeted once with each agent's tools.
 
 Every round runs both sides, in turns; a ratio is taken inside each round.
 """
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mlxfill_bench import Session
 
 AGENTS = 8
+GREETING = [{"role": "user", "content": "Hi."}]
 SOURCES = "fill-strict,fill-echo,spec-ngram"
 STREAM, ADDED, COMPLETED = (
     Reach("at least", 0.97),
@@ -161,7 +162,8 @@ def agents(rounds: int) -> table.Outcome:
     for number, work in zip(range(rounds), itertools.cycle(sessions()), strict=False):
         for name in list(starts) if number % 2 else list(starts)[::-1]:
             with starts[name]() as server:
-                server.ask({"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 5})
+                for requests in work:  # no agent brings tools that its server never saw
+                    server.ask({**requests[0], "messages": GREETING, "max_tokens": 5})
                 begun = time.perf_counter()
                 count = _work(server, work)
                 runs[name].append(Timed(time.perf_counter() - begun, count))
