@@ -120,7 +120,8 @@ class Forwarder:
                 self._quantize()
                 mx.eval([c.state for c in self.caches])
             self.held += upto - at
-            mx.clear_cache()
+            if upto - at == self.options.prefill_step_size:  # large buffers that nobody needs again
+                mx.clear_cache()
             yield at, upto
             at = upto
 
