@@ -92,10 +92,17 @@ def test_text_goes_to_stdout_and_figures_to_stderr(ask: Any, model: str) -> None
     outcome = ask("hello", "--no-plugins")
     assert outcome.code == 0
     assert outcome.out == f"{expected.text}\n"
-    head, _, row, seed = outcome.err.splitlines()
+    head, _, row, seed, _ = outcome.err.splitlines()
     assert head.split("  ")[0] == "tokens"
     assert row.split()[0] == str(len(expected.tokens))
     assert seed.startswith("seed ")
+
+
+def test_a_reply_cut_at_its_limit_says_so(ask: Any) -> None:
+    cut = "stopped at max_tokens 12: -m N allows more"
+    assert ask("hello", "--no-plugins").err.splitlines()[-1] == cut
+    stopped = ask("hello", "--no-plugins", "--stop", ask("hello", "--quiet").out[4:6])
+    assert "max_tokens" not in stopped.err
 
 
 def test_quiet_prints_the_text_only(ask: Any) -> None:

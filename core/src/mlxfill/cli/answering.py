@@ -73,7 +73,7 @@ def answer(engine: Engine, output: Output, errors: Console, begin: Callable[...,
 def _report(console: Console, engine: Engine, result: Result, *, origins: bool) -> None:
     """Everything that follows the text."""
     from mlxfill.cli.origins import legend
-    from mlxfill.cli.report import logprobs_table, print_faults, stats_table
+    from mlxfill.cli.report import logprobs_table, print_cut, print_faults, stats_table
 
     if result.logprobs is not None or result.top_logprobs is not None:
         texts = [engine.tokenizer.decode([token]) for token in result.tokens]
@@ -81,4 +81,5 @@ def _report(console: Console, engine: Engine, result: Result, *, origins: bool) 
     if origins:
         console.print(legend(result.origins))
     console.print(stats_table(result.stats))
+    print_cut(console, result)
     print_faults(console, result.faults)

@@ -171,7 +171,7 @@ def _answer(conversation: Talker, line: str, errors: Console, *, origins: bool) 
 
     from mlxfill.cli.interrupt import stoppable
     from mlxfill.cli.origins import legend
-    from mlxfill.cli.report import print_faults
+    from mlxfill.cli.report import print_cut, print_faults
     from mlxfill.cli.waiting import prefill_bar
     from mlxfill.cli.writer import stream_out
     from mlxfill.errors import MlxfillError
@@ -188,6 +188,7 @@ def _answer(conversation: Talker, line: str, errors: Console, *, origins: bool) 
     except KeyboardInterrupt:  # a second Ctrl-C, in the middle of something
         conversation.forget_turn()
         return
+    print_cut(errors, result)
     print_faults(errors, result.faults)
     if origins:
         errors.print(legend(result.origins))

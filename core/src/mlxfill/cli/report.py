@@ -64,6 +64,13 @@ def _prompt(stats: Stats) -> str:
     return f"{stats.prompt_tokens}{cached}"
 
 
+def print_cut(console: Console, result: Result) -> None:
+    """A line when the reply ends where its limit is and not where the model wanted."""
+    if result.finish_reason == "length":
+        line = f"stopped at max_tokens {result.stats.generated_tokens}: -m N allows more"
+        console.print(line, style="dim", soft_wrap=True)
+
+
 def print_faults(console: Console, faults: Iterable[Fault]) -> None:
     """A line for each plugin that was set aside."""
     for fault in faults:
