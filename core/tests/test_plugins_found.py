@@ -46,7 +46,7 @@ BROKEN = {
         "cannot be imported: Odd; try",
     ),
     "no api": ("import mlxfill", "states no MLXFILL_API, this mlxfill has API 1"),
-    "other api": ("MLXFILL_API = 2", "is written for API 2, this mlxfill has API 1"),
+    "older api": ("MLXFILL_API = 0", "is written for API 0, this mlxfill has API 1"),
     "misspelt hook": (
         HEADER + "@mlxfill.hookimpl\ndef mlxfill_proposal_source(request): pass",
         "has an unknown hook 'mlxfill_proposal_source'; did you mean 'mlxfill_proposal_sources'?",
@@ -180,6 +180,15 @@ def test_a_listed_plugin_that_is_broken_stops_the_start(
         assert "plugin 'bad' (mlxfill-bad 2.1, entry point mlxfill_bad) " in line
         assert cause in line
         assert "try: pip install --upgrade --force-reinstall mlxfill-bad" in line
+
+
+def test_a_plugin_for_a_newer_core_is_cured_by_a_newer_core(site: FakeSite) -> None:
+    site.add("bad", "MLXFILL_API = 9", version="2.1")
+    (line,) = refusal(names=["bad"])
+    assert line == (
+        "plugin 'bad' (mlxfill-bad 2.1, entry point mlxfill_bad) is written for API 9, this "
+        "mlxfill has API 1; try: pip install --upgrade mlxfill, or pip uninstall mlxfill-bad"
+    )
 
 
 @each_broken

@@ -64,14 +64,20 @@ class Claim:
             raise self.broken(f"cannot be imported: {one_line(error)}") from error
         if api != MLXFILL_API:
             said = "states no MLXFILL_API" if api is None else f"is written for API {api!r}"
-            raise self.broken(f"{said}, this mlxfill has API {MLXFILL_API}")
+            newer = type(api) is int and api > MLXFILL_API
+            cure = f"pip install --upgrade {PROJECT}" if newer else None
+            raise self.broken(f"{said}, this mlxfill has API {MLXFILL_API}", cure)
         return plugin
 
-    def broken(self, cause: str) -> PluginError:
-        """The one line about a plugin that cannot be used."""
+    def broken(self, cause: str, cure: str | None = None) -> PluginError:
+        """The one line about a plugin that cannot be used.
+
+        :param cure: a command; None for what installs the plugin anew.
+        """
+        cure = cure or f"pip install --upgrade --force-reinstall {self.distribution}"
         return PluginError(
-            f"plugin {self.name!r} ({self}) {cause}; try: pip install --upgrade --force-reinstall "
-            f"{self.distribution}, or pip uninstall {self.distribution}"
+            f"plugin {self.name!r} ({self}) {cause}; "
+            f"try: {cure}, or pip uninstall {self.distribution}"
         )
 
 
