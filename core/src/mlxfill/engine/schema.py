@@ -119,7 +119,9 @@ def find_holder(plugins: PluginManager, request: Request, faults: list[Fault]) -
         return Holder(*found)
     if tried:
         raise PluginError(f"plugin {tried[0].plugin!r} fails on the schema: {tried[0].message}")
-    raise InputError(
-        "schema needs a plugin that holds replies to it: pip install mlxfill-constrain"
-        " and switch it on"
+    cure = (
+        "constrain is installed, but off: list it in [plugins] enabled or in --plugins"
+        if plugins.is_off("constrain")
+        else "pip install mlxfill-constrain and switch it on"
     )
+    raise InputError(f"schema needs a plugin that holds replies to it: {cure}")

@@ -98,6 +98,11 @@ class PluginManager(Hooks):
         """Model names that installed plugins announce, on or not."""
         return tuple(sorted(self._catalogue.models)) if self._catalogue else ()
 
+    def is_off(self, name: str) -> bool:
+        """Whether a plugin is installed, but not on."""
+        installed = self._catalogue.plugins if self._catalogue else {}
+        return name in installed and name not in self.names
+
     def hooks(self, name: str) -> tuple[str, ...]:
         """The hooks that a plugin implements, in the order in which they fire."""
         return tuple(self._registry.hooks_of(name))
