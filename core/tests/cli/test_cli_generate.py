@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -474,6 +475,23 @@ def test_ctrl_c_ends_a_reply_with_what_there_is(ask: Any, site: FakeSite) -> Non
     assert "tokens/s" in outcome.err
     data = json.loads(ask("hello", "--plugins", "zz", "--json").out)
     assert data["finish_reason"] == "cancelled"
+
+
+def test_a_prompt_beyond_the_context_is_one_line(
+    run: Any, model: str, workplace: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = workplace / "short"
+    shutil.copytree(model, short)
+    settings = json.loads((short / "tokenizer_config.json").read_text())
+    (short / "tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": 16}))
+    logger = logging.getLogger("transformers")
+    logger.addHandler(caplog.handler)
+    try:
+        outcome = run("generate", "--model", str(short), "--no-plugins", "a" * 5000)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert (outcome.code, caplog.messages) == (2, [])
+    assert re.fullmatch(r"the prompt has \d+ tokens; the model's context is \d+", outcome.complaint)
 
 
 def test_a_reader_that_goes_away_gets_no_traceback(model: str) -> None:

@@ -94,6 +94,10 @@ def load_model(
         message = f"{path} cannot be loaded: {reason}"
         raise ModelError(message) from error
     model, tokenizer, config = loaded
+    # A prompt beyond the context gets an error of ours: transformers' warning counts as given.
+    given = getattr(tokenizer, "deprecation_warnings", None)
+    if isinstance(given, dict):
+        given["sequence-length-is-longer-than-the-specified-maximum"] = True
     if shared:
         _split(model, group, path)
     return model, tokenizer, dict(config)
