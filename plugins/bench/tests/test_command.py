@@ -168,6 +168,25 @@ def test_a_replay_has_a_page_too(bench: Any) -> None:
     assert Path("plots/speed.png").exists()
 
 
+def test_tables_in_a_pipe_are_as_wide_as_they_are(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS")
+    messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+    Path("own.jsonl").write_text(json.dumps({"id": "mine", "messages": messages}))
+    arms = [
+        "spec-ngram",
+        "fill-echo",
+        "fill-strict",
+        "fill-echo+spec-ngram",
+        "fill-echo+fill-strict",
+    ]
+    _, out, _ = bench("own.jsonl", "--arms", ",".join(arms), "--max-tokens", "2", "--rounds", "1")
+    (row,) = (line for line in out.splitlines() if line.startswith("mine "))
+    assert row.count("x") == len(arms)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in out
+
+
 def test_own_sessions_and_model_are_replayed(bench: Any) -> None:
     messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     Path("own.jsonl").write_text(json.dumps({"id": "mine", "messages": messages}))

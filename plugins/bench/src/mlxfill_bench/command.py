@@ -71,7 +71,7 @@ def bench(  # noqa: PLR0913, PLR0917 - the options of a command
 
     from mlxfill_bench.advice import advise
     from mlxfill_bench.measuring import run
-    from mlxfill_bench.report import show_advice, show_effects
+    from mlxfill_bench.report import show_advice, show_effects, standard_output
 
     config = ctx.obj.config()
     to_stdout = as_json == STDOUT
@@ -97,9 +97,10 @@ def bench(  # noqa: PLR0913, PLR0917 - the options of a command
     if to_stdout:
         typer.echo(_as_json(measured, advice))
     else:
-        show_effects(Console(highlight=False), measured)
+        console = standard_output()
+        show_effects(console, measured)
         warn_of_load(errors, max(measured.facts["load"]))
-        show_advice(Console(highlight=False), advice, lines=True)
+        show_advice(console, advice, lines=True)
     if as_json is not None and not to_stdout:
         write(errors, "--json", as_json, _as_json(measured, advice) + "\n")
     write_report(errors, measured, advice, report, png)

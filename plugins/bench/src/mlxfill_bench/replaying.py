@@ -72,7 +72,7 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
     from mlxfill_bench.advice import advise
     from mlxfill_bench.measuring import Plan, watched
     from mlxfill_bench.playback import replay as play
-    from mlxfill_bench.report import show
+    from mlxfill_bench.report import show, standard_output
     from mlxfill_bench.verdict import verdicts as judge
 
     config: Config = ctx.obj.config()
@@ -112,7 +112,7 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
         arms_json = [attrs.asdict(verdict) for verdict in verdicts]
         typer.echo(json.dumps({**facts, "arms": arms_json}, ensure_ascii=False))
     else:
-        show(Console(highlight=False), verdicts, margin)
+        show(standard_output(), verdicts, margin)
         warn_of_load(errors, max(load))
     if measured is not None:
         write_report(errors, measured, advise(measured, config), report, png, verdicts)

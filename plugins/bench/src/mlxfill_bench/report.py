@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -31,6 +32,18 @@ STYLES = {
 }
 SHOWN_CHANGES = 3
 LONGEST = 100
+UNBOUNDED = 160
+"""Columns of a file or a pipe, where nobody says how many fit."""
+
+
+def standard_output() -> Console:
+    """Where tables go: as wide as the terminal, or as ``$COLUMNS`` says, else wide enough."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = UNBOUNDED
+    return console
 
 
 def show(console: Console, verdicts: Sequence[Verdict], margin: float) -> None:

@@ -55,11 +55,11 @@ def tune(  # noqa: PLR0913, PLR0917 - the options of a command
 
     from mlxfill_bench.advice import advise
     from mlxfill_bench.measuring import run
-    from mlxfill_bench.report import show_advice, show_effects
+    from mlxfill_bench.report import show_advice, show_effects, standard_output
     from mlxfill_bench.settling import settle
 
     config = ctx.obj.config()
-    console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
+    console, errors = standard_output(), Console(stderr=True, highlight=False)
     measured = run(
         evolve(config, plugins=evolve(config.plugins, enabled=None)),
         errors,
