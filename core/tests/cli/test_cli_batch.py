@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -398,3 +399,18 @@ def test_an_output_that_another_process_writes_is_refused(batch: Any) -> None:
     with CheckpointLock(Path("out.jsonl")):
         outcome = batch()
     assert (outcome.code, outcome.complaint) == (2, "--out out.jsonl: is in use by another process")
+
+
+def test_a_file_that_takes_no_more_is_one_line_and_goes_on_later(batch: Any, whole: Any) -> None:
+    prompts(*REQUESTS)
+    size = len(Path("whole.jsonl").read_bytes())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, before[1]))
+    try:
+        outcome = batch()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert outcome.code == 1
+    assert outcome.err.splitlines()[-1] == "error: --out out.jsonl: File too large"
+    assert batch().code == 0
+    assert {i: said(a) for i, a in answers().items()} == {i: said(a) for i, a in whole.items()}

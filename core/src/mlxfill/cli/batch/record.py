@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from mlxfill.engine.checkpoint.lock import CheckpointLock
-from mlxfill.errors import CheckpointError, InputError
+from mlxfill.errors import CheckpointError, InputError, MlxfillError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +34,7 @@ class Record:
 
         :raises InputError: it holds something else, is in use, or cannot be written.
         """
+        self._path = path
         if path.is_dir():
             raise InputError(f"--out {path}: is a folder")
         with ExitStack() as stack:
@@ -46,10 +47,18 @@ class Record:
             self._open = stack.pop_all()
 
     def add(self, line: Line, answer: Mapping[str, Any]) -> None:
-        """Write an answer and wait for the disk."""
+        """Write an answer and wait for the disk.
+
+        :raises MlxfillError: the disk takes no more.
+        """
         text = json.dumps({**line.name, **answer}, ensure_ascii=False)
-        self._file.write(f"{text}\n".encode())
-        os.fsync(self._file.fileno())
+        left = f"{text}\n".encode()
+        try:
+            while left:  # a disk that is nearly full takes a part
+                left = left[self._file.write(left) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise MlxfillError(f"--out {self._path}: {_reason(error)}") from error
         self.done.add(line.index)
 
     def __enter__(self) -> Self:
