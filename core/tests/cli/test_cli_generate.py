@@ -505,3 +505,21 @@ def test_a_reader_that_goes_away_gets_no_traceback(model: str) -> None:
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr.decode()) == (1, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "command", [["generate", "hello", "-q", "--no-plugins"], ["config", "show"]]
+)
+def test_a_full_disk_is_one_line(model: str, command: list[str], unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mlxfill", *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "MLXFILL_MODEL": model, "PYTHONUNBUFFERED": unbuffered},
+            check=False,
+        )
+    said = b"error: cannot write to standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from errno import ENOSPC
 from typing import TYPE_CHECKING
 
 import typer
@@ -62,6 +63,11 @@ def _report(error: Exception) -> int:
         for line in str(error).splitlines():
             _say(line)
         return WRONG_USE if isinstance(error, InputError | ConfigError | PluginError) else FAILED
+    # An error at a file of a name has the name; whoever writes other files handles a full disk.
+    if isinstance(error, OSError) and error.errno == ENOSPC and error.filename is None:
+        _drop_output()
+        _say(f"cannot write to standard output: {error.strerror}")
+        return FAILED
     if isinstance(error, typer.Abort):
         _say("aborted")
         return FAILED
@@ -73,6 +79,16 @@ def _report(error: Exception) -> int:
         return WRONG_USE
     _say(f"{type(error).__name__}: {' '.join(str(error).split())} (--debug shows where)")
     return FAILED
+
+
+def _drop_output() -> None:
+    """Forget what standard output does not take: Python would try once more on its way out."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _say(line: str) -> None:
