@@ -17,8 +17,9 @@ from attrs import define, field
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-MARGIN = 1.03
-"""A window must promise this much more per cost than a plain step: estimates are noisy."""
+MARGIN, DRAFTER_MARGIN = 1.03, 1.07
+"""A window must promise this much more per cost than a plain step: estimates are noisy, and a
+drafter also has to be told of the prompt."""
 UNLIKELY = 0.02
 FOLLOW = 0.15
 """Weight of a newly observed window time in the running cost of its size."""
@@ -231,7 +232,7 @@ class Gate:
         if not self.enabled:
             return Plan(limit, float(limit))
         curve, expected, alive = self.curve, 1.0, 1.0
-        best, depth, gain = MARGIN, 0, 0.0
+        best, depth, gain = (DRAFTER_MARGIN if draft_cost else MARGIN), 0, 0.0
         for d in range(1, limit + 1):
             alive *= survival.rate(evidence + d - 1)
             if alive < UNLIKELY:
