@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -507,19 +508,25 @@ def test_a_reader_that_goes_away_gets_no_traceback(model: str) -> None:
     assert (done.returncode, done.stderr.decode()) == (1, "")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     "command", [["generate", "hello", "-q", "--no-plugins"], ["config", "show"]]
 )
-def test_a_full_disk_is_one_line(model: str, command: list[str], unbuffered: str) -> None:
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "mlxfill", *command],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "MLXFILL_MODEL": model, "PYTHONUNBUFFERED": unbuffered},
-            check=False,
-        )
-    said = b"error: cannot write to standard output: No space left on device\n"
+def test_an_output_that_takes_no_more_is_one_line(
+    model: str, workplace: Path, command: list[str], unbuffered: str
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with (workplace / "out").open("w") as full:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "mlxfill", *command],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "MLXFILL_MODEL": model, "PYTHONUNBUFFERED": unbuffered},
+                check=False,
+            )
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    said = b"error: cannot write to standard output: File too large\n"
     assert (done.returncode, done.stderr) == (1, said)

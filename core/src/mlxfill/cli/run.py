@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from errno import ENOSPC
+from errno import EDQUOT, EFBIG, ENOSPC
 from typing import TYPE_CHECKING
 
 import typer
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+FULL = (ENOSPC, EDQUOT, EFBIG)
+"""What a file says that takes no more: of the disk, of the user's share, of its own size."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,7 +66,7 @@ def _report(error: Exception) -> int:
             _say(line)
         return WRONG_USE if isinstance(error, InputError | ConfigError | PluginError) else FAILED
     # An error at a file of a name has the name; whoever writes other files handles a full disk.
-    if isinstance(error, OSError) and error.errno == ENOSPC and error.filename is None:
+    if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
         _drop_output()
         _say(f"cannot write to standard output: {error.strerror}")
         return FAILED
