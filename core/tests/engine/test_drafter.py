@@ -199,7 +199,7 @@ def test_credit_is_lost_on_wrong_drafts_and_earned_back() -> None:
 def test_a_drafter_that_does_not_pay_is_tried_ever_more_rarely() -> None:
     trained = drafter(1)
     tries = []
-    for token in range(1200):
+    for token in range(9000):
         trained.rested += 1
         if trained.due:
             tries.append(token)
@@ -207,7 +207,7 @@ def test_a_drafter_that_does_not_pay_is_tried_ever_more_rarely() -> None:
             trained.settle(drafted=3, accepted=0)
     pauses = [b - a for a, b in pairwise(tries)]
     assert pauses == sorted(pauses)
-    assert pauses[-1] == 512
+    assert pauses[-1] == 4096
     trained.settle(drafted=3, accepted=3)
     assert trained.patience < pauses[0]
 
@@ -282,7 +282,7 @@ def test_after_the_longest_rest_its_cost_is_found_out_anew() -> None:
     trained.rested = trained.patience
     trained.drafts()
     assert trained.draft_cost(2, curve) > 1
-    trained.rested = 512
+    trained.rested = 4096
     trained.drafts()
     assert not trained.costed
     assert trained.draft_cost(2, curve) == 0.2

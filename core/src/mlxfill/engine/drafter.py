@@ -30,7 +30,7 @@ POOLED = 4.0
 """How many trials of a position the rate of all positions counts for."""
 MOST_CREDIT = 4.0
 """Steps that an engine bets on a trained drafter, at first and after it has been right."""
-FIRST_REST, LAST_REST = 16, 512
+FIRST_REST, LAST_REST = 16, 4096
 """Plain tokens between two tries of a drafter that did not pay; doubled after each failure."""
 FIRST_LOOK, LAST_LOOK = 32, 256
 """Rounds after which plain steps are timed again; doubled each time that drafting went on."""
