@@ -32,9 +32,9 @@ CONTEXT = 4096
 """Tokens in the caches when a checkpoint is written."""
 TURN = 2048
 """Tokens of a session's first prompt, about."""
-REPLY, EVERY = 1024, 256
+PROMPT, REPLY, EVERY = 512, 1024, 256
 MOST_SHARE, MOST_RATIO = Reach("at most", 0.03), Reach("at most", 0.15)
-ROUNDS, FEW = 5, 2
+ROUNDS, FEW = 5, 1
 """How often each is measured; a prompt of 2k tokens takes SmolLM2 a while on a CPU."""
 PLAIN: dict[str, Any] = {"plugins": ["model-tiny"]}
 MTP: dict[str, Any] = {"plugins": ["spec-qwen-mtp", "model-tiny"], "draft": "tiny-mtp"}
@@ -79,7 +79,7 @@ def decode_shares(rounds: int = ROUNDS) -> list[table.Outcome]:
     ratios: list[float] = []
     on: list[float] = []
     off: list[float] = []
-    prompt = [20 + at % 900 for at in range(CONTEXT - REPLY)]
+    prompt = [20 + at % 900 for at in range(PROMPT)]
     with mlxfill.load("tiny", **PLAIN) as engine, tempfile.TemporaryDirectory() as folder:
         for at in range(rounds):
             file = Path(folder) / f"reply {at}"

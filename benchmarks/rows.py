@@ -1,9 +1,10 @@
-"""Measure requests that share forwards, against mlx-lm's batches, and print the table.
+"""Measure requests that share forwards, checkpoints and second turns, and print the table.
 
     python benchmarks/rows.py [--rounds N] [--tokens N] [--only ROW,ROW] [--json FILE]
 
-Four requests at once to SmolLM2 in fp32: tokens per second of all together, prompts included.
-Every round runs all contestants; a ratio is taken inside each round.
+Four requests at once to SmolLM2 in fp32, against mlx-lm's batches: tokens per second of all
+together, prompts included.  Every round runs all contestants; a ratio is taken inside each
+round.  What a checkpoint costs and what a second turn saves: ``resumption.py``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 import blas
 import prompts
 import real_model
+import resumption
 import table
 from contest import first_difference
 from decode import header, warn_of_load
 from duels import Reach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     Ids = list[list[int]]
 
@@ -83,6 +86,9 @@ RACES = (
 )
 
 
+Row = Race | Callable[[int], list[table.Outcome]]
+
+
 @dataclass
 class Runs:
     """Rates in tokens per second, and the ids of the last run."""
@@ -97,7 +103,11 @@ def main() -> None:
     blas.restart_with_openblas()
     machine = header(rounds=arguments.rounds, tokens=arguments.tokens)
     warn_of_load()
-    outcomes = measure(arguments.only, arguments.rounds, arguments.tokens)
+    races = [row for row in arguments.only if isinstance(row, Race)]
+    outcomes = measure(races, arguments.rounds, arguments.tokens) if races else []
+    for row in arguments.only:
+        if not isinstance(row, Race):
+            outcomes += row(arguments.rounds)
     table.show(", ".join(f"{key} {value}" for key, value in machine.items()), outcomes)
     if arguments.json:
         table.save(arguments.json, machine, outcomes)
@@ -108,16 +118,21 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=96)
-    names = {race.key: race for race in RACES}
+    names: dict[str, Row] = {race.key: race for race in RACES}
+    names |= {
+        "write": resumption.write_times,
+        "share": resumption.decode_shares,
+        "turns": lambda rounds: resumption.second_turns(str(real_model.ensure("fp32")), rounds),
+    }
 
-    def chosen(text: str) -> list[Race]:
+    def chosen(text: str) -> list[Row]:
         try:
             return [names[key] for key in text.split(",")]
         except KeyError as error:
             message = f"no row {error}; there are {', '.join(names)}"
             raise argparse.ArgumentTypeError(message) from error
 
-    parser.add_argument("--only", type=chosen, default=list(RACES))
+    parser.add_argument("--only", type=chosen, default=list(names.values()))
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
