@@ -34,6 +34,8 @@ def started(*arguments: str, **environment: str) -> Iterator[tuple[Any, httpx.Cl
     """The command on a free port, once it says where it serves."""
     program = [sys.executable, "-m", "mlxfill", "serve", "--port", "0", *arguments]
     quick = {"MLXFILL_GATE__ENABLED": "false"}
+    # Whoever started these tests in the background may have made us, and so it, deaf to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         program, stderr=subprocess.PIPE, text=True, env={**os.environ, **quick, **environment}
     )
