@@ -141,7 +141,7 @@ class Drafter:
         return (steps - curve.cost(1 + tried)) / tried
 
     def timed(self, depth: int, ms: float) -> None:
-        """A round of ``depth`` drafts took ``ms``, what was taken back not counted."""
+        """A round of ``depth`` drafts took ``ms``; quick are those with nothing to take back."""
         self._rounds_ms.setdefault(depth, deque(maxlen=NEWEST)).append(ms)
         self._fresh.add(depth)
 

@@ -282,7 +282,7 @@ class Drafting:
         )
         self.processed += len(entered)
 
-    def timed(self, gate: Gate, drafted: int, accepted: int) -> None:
+    def timed(self, gate: Gate, drafted: int) -> None:
         """A round ended: learn what drafting costs from its wall time, read to read.
 
         The first round after something else says nothing: it also brings the drafter up to date.
@@ -293,9 +293,7 @@ class Drafting:
         self.drafter.rounds += 1
         if not drafted or not clock.step_s or curve.fixed:
             return
-        rewound = curve.rewind * curve.cost(1 + drafted) if accepted < drafted else 0.0
-        ms = clock.step_s * 1e3 - rewound * curve.quiet_step_ms
-        self.drafter.timed(drafted, max(ms, 0.0))
+        self.drafter.timed(drafted, clock.step_s * 1e3)
 
     # --- checkpoints -----------------------------------------------------------------
 

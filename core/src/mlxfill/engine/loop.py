@@ -112,7 +112,7 @@ class DecodeLoop(Course):
         )
         if self.forwarder.phases is not None:
             self.forwarder.phases.end("commit")
-        drafting.timed(self.gate, len(values), judged.accepted)
+        drafting.timed(self.gate, len(values))
         yield from self.emit_judged(values, judged, drafting.origin)
 
     def _judge(
