@@ -105,6 +105,10 @@ class Course:
         drafting = self.drafting
         return drafting is not None and drafting.plan(self.gate, self.room() - 1).depth > 0
 
+    def starts_hot(self, offer: Offer | None) -> bool:
+        """The same of the first of several steps, when no drafter is in question."""
+        return self.session.near() or (offer is not None and self.promising(offer))
+
     def promising(self, offer: Offer) -> bool:
         """Whether waiting for the sample in flight is worth the overlap that it costs."""
         if not self.gate.enabled:

@@ -266,12 +266,17 @@ class Forwarder:
             chosen, values = both[:count], both[count:]
         else:
             chosen, values = ids_of(sampled), list(drafts)
+        accepted = self.agreed(chosen, values)
+        return Judged(chosen[: accepted + 1], accepted, logprobs), values
+
+    def agreed(self, chosen: Sequence[int], drafts: Sequence[int]) -> int:
+        """How many drafts the target chose as well, up to an EOS."""
         accepted = 0
-        for token, draft in zip(chosen, values, strict=False):
+        for token, draft in zip(chosen, drafts, strict=False):
             if token != draft or token in self.eos:
                 break
             accepted += 1
-        return Judged(chosen[: accepted + 1], accepted, logprobs), values
+        return accepted
 
     def walk(self, logits: mx.array, drafts: Sequence[int], history: list[int]) -> Judged:
         """Judge position by position, so that processors see emitted tokens only."""

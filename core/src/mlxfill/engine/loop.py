@@ -33,7 +33,7 @@ __all__ = ["DecodeLoop", "Emitted", "Ending"]
 
 
 class DecodeLoop(Course):
-    """Runs one request from its first sample on.
+    """Runs one request from its first token on.
 
     At every yield the caches hold ``forwarder.held`` tokens of ``session.tokens`` (and the
     ``ending.eos`` after them where its step had already been dispatched).  While ``paused()``
@@ -41,13 +41,8 @@ class DecodeLoop(Course):
     every token but the newest; ``go_on()`` continues from there.
     """
 
-    def run(self, first: Flight) -> Iterator[Emitted]:
-        """From the first sample, still unread, to the end."""
-        yield from self.emit([one_id(first[0])], SAMPLED, [first[1]])
-        yield from self.go_on()
-
     def go_on(self) -> Iterator[Emitted]:
-        """From a pause to the end, or to the next pause."""
+        """From the first token, or from a pause, to the end or to the next pause."""
         while self.ending is None and not self.paused():
             if self.cancelled():  # while a burst was read
                 self.ending = Ending("cancelled")
@@ -145,7 +140,7 @@ class DecodeLoop(Course):
     def _watched(self, offer: Offer | None) -> Iterator[Emitted]:
         """Steps until an offer, a drafter or the end asks for the token in flight."""
         flight = self._dispatch(row(self.session.tokens[-1:]), unread=0)
-        hot = self.session.near() or (offer is not None and self.promising(offer))
+        hot = self.starts_hot(offer)
         clock = StepClock()
         while True:
             more = not hot and self.budget > 1 and not self._halts()

@@ -238,9 +238,7 @@ class RowForwarder:
             else:
                 values = _read(window.drafts)
             mine = chosen[done : done + size + 1]
-            eos, accepted = self.rows[at].eos, 0
-            while accepted < size and mine[accepted] == values[accepted] not in eos:
-                accepted += 1
+            accepted = self.rows[at].agreed(mine, values)
             rows = logprobs[done : done + size + 1]
             out[at] = Judged(mine[: accepted + 1], accepted, rows), values
             done += size + 1

@@ -101,7 +101,7 @@ class RowLoop:
             return self._judge(windows)
         self._flight = self._dispatch(row_of([window.known[0] for window in windows]), unread=0)
         self._clock = StepClock()
-        self._hot = any(self._wants_hot(row) for row in self.rows)
+        self._hot = any(row.course.starts_hot(row.offer) for row in self.rows)
         return self._cold(pausing=False)
 
     # --- hot ----------------------------------------------------------------------------------
@@ -306,11 +306,6 @@ class RowLoop:
             row.skips = True
             return True
         return course.wants_hot(offer)
-
-    @staticmethod
-    def _wants_hot(row: Row) -> bool:
-        course, offer = row.course, row.offer
-        return course.session.near() or (offer is not None and course.promising(offer))
 
     def _learn(self) -> None:
         gate = self.rows[0].course.gate
