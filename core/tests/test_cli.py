@@ -226,6 +226,26 @@ def test_check_approves_or_complains(run: Any, site: FakeSite, workplace: Path) 
     ]
 
 
+def test_check_names_the_mistakes_of_the_core_and_of_plugins_at_once(
+    run: Any, site: FakeSite, workplace: Path
+) -> None:
+    site.add("aa", HEADER + SETTINGS)
+    (workplace / "mlxfill.toml").write_text(
+        'plugins.enabled = ["aa", "zz-gone"]\nplugins.aa.kk = 1\nplugins.bb = 3\n'
+        "generation.top_p = 2.5\nmodle = 'x'"
+    )
+    outcome = run("config", "check")
+    assert outcome.code == 2
+    told = [line.removeprefix("mlxfill.toml: ").split()[0] for line in outcome.complaints]
+    assert sorted(told) == [
+        "generation.top_p",
+        "modle",
+        "plugins.aa.kk",
+        "plugins.bb",
+        "plugins.enabled:",
+    ]
+
+
 @pytest.mark.parametrize(
     ("plugins", "complaint"),
     [

@@ -51,7 +51,9 @@ if TYPE_CHECKING:
         Stats,
         load,
     )
+    from mlxfill.engine.audit import Audit, AuditedRun
     from mlxfill.engine.compat import stream_generate
+    from mlxfill.engine.prompt import Prompt
     from mlxfill.errors import (
         BackendMissingError,
         CacheMismatchError,
@@ -72,6 +74,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MLXFILL_API",
+    "Audit",
+    "AuditedRun",
     "BackendMissingError",
     "CacheMark",
     "CacheMismatchError",
@@ -101,6 +105,7 @@ __all__ = [
     "Piece",
     "PluginError",
     "Policy",
+    "Prompt",
     "PromptCache",
     "Proposal",
     "ProposalSource",
@@ -121,12 +126,15 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Audit": "mlxfill.engine.audit",
+    "AuditedRun": "mlxfill.engine.audit",
     "CacheMark": "mlxfill.rewind.mark",
     "Checkpoint": "mlxfill.engine",
     "CompiledForward": "mlxfill.model.compiled",
     "Config": "mlxfill.config",
     "Engine": "mlxfill.engine",
     "Piece": "mlxfill.engine",
+    "Prompt": "mlxfill.engine.prompt",
     "PromptCache": "mlxfill.engine",
     "Result": "mlxfill.engine",
     "RowScheduler": "mlxfill.engine",
@@ -142,11 +150,20 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name on first use (PEP 562)."""
+    """Import a public name on first use (PEP 562).
+
+    :raises BackendMissingError: it needs mlx, which has no backend here.
+    """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     others = "mlxfill.errors" if name.endswith("Error") else "mlxfill.contracts"
-    value: object = getattr(import_module(_HOMES.get(name, others)), name)
+    try:
+        value: object = getattr(import_module(_HOMES.get(name, others)), name)
+    except ImportError:
+        from mlxfill.model.loading import require_backend
+
+        require_backend()
+        raise
     globals()[name] = value
     return value
 

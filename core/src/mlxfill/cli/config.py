@@ -26,10 +26,16 @@ def show(ctx: typer.Context) -> None:
 @app.command()
 def check(ctx: typer.Context) -> None:
     """Check the config and the plugins that it names; exit code 2 when something is wrong."""
+    from mlxfill.errors import ConfigError, PluginError
     from mlxfill.plugins import PluginManager
 
-    config = invocation(ctx).config()
-    manager = PluginManager.load(config)
+    config, mistakes = invocation(ctx).examined_config()
+    try:
+        manager = PluginManager.load(config)
+    except (ConfigError, PluginError) as error:
+        mistakes += str(error).splitlines()
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
     for fault in manager.faults:
         typer.echo(f"skipped: {fault.message}", err=True)
     typer.echo(

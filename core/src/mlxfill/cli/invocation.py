@@ -28,6 +28,15 @@ class Invocation:
 
         return load_config(self.config_file)
 
+    def examined_config(self) -> tuple[Config, list[str]]:
+        """What is legal of it, and a line for each mistake.
+
+        Raises ``ConfigError`` when it cannot be read at all.
+        """
+        from mlxfill.config import examine_config
+
+        return examine_config(self.config_file)
+
 
 def invocation(ctx: typer.Context) -> Invocation:
     """The invocation that a command is part of."""

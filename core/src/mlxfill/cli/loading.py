@@ -89,9 +89,6 @@ class Loading:
         :raises InputError, ModelError, PluginError, DrafterError: one line each.
         """
         from mlxfill.engine import load
-        from mlxfill.model.loading import require_backend
-
-        require_backend()
         from mlxfill.model.team import launched
 
         group = launched()

@@ -35,9 +35,7 @@ def resume(stored: Stored, output: Output) -> None:
     from mlxfill.cli.waiting import waiting
     from mlxfill.engine import Checkpoint
     from mlxfill.engine.checkpoint.identity import load_again
-    from mlxfill.model.loading import require_backend
 
-    require_backend()
     checkpoint = Checkpoint.load(stored.file)
     origin = checkpoint.content["origin"]
     errors = output.errors()

@@ -13,7 +13,13 @@ from typer.main import get_group
 
 from mlxfill.cli.app import build
 from mlxfill.cli.invocation import Invocation, take_options
-from mlxfill.errors import ConfigError, InputError, MlxfillError, PluginError
+from mlxfill.errors import (
+    BackendMissingError,
+    ConfigError,
+    InputError,
+    MlxfillError,
+    PluginError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,6 +67,8 @@ def _run(invocation: Invocation, arguments: list[str]) -> int:
 
 def _report(error: Exception) -> int:
     """Print an error, a line for each mistake, and say what the process ends with."""
+    if isinstance(error, ImportError):
+        error = _backend_missing() or error
     if isinstance(error, MlxfillError):
         for line in str(error).splitlines():
             _say(line)
@@ -81,6 +89,17 @@ def _report(error: Exception) -> int:
         return WRONG_USE
     _say(f"{type(error).__name__}: {' '.join(str(error).split())} (--debug shows where)")
     return FAILED
+
+
+def _backend_missing() -> BackendMissingError | None:
+    """Why nothing that needs mlx could be imported, if that is why."""
+    from mlxfill.model.loading import require_backend
+
+    try:
+        require_backend()
+    except BackendMissingError as missing:
+        return missing
+    return None
 
 
 def _drop_output() -> None:

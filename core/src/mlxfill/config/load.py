@@ -13,11 +13,14 @@ from mlxfill.config.document import Document, compose, source_of
 from mlxfill.config.environment import overrides
 from mlxfill.config.location import read_config
 from mlxfill.config.sections import Config
-from mlxfill.config.structure import structure
+from mlxfill.config.structure import examine
 from mlxfill.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+Examined = tuple[Config, list[str]]
+"""What is legal of a config, and a line for each mistake."""
 
 
 def load_config(
@@ -34,19 +37,34 @@ def load_config(
     :raises ConfigError: one line for each mistake, with the place, the full path of the key and
         what would be legal.
     """
+    config, problems = examine_config(source, environ=environ)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return config
+
+
+def examine_config(
+    source: Config | str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+) -> Examined:
+    """As ``load_config``: what is legal of the config, and a line for each mistake in it.
+
+    :raises ConfigError: the file cannot be read at all.
+    """
     if isinstance(source, Config):
-        return source
+        return source, []
     try:
         return _from_mapping(source) if isinstance(source, Mapping) else _from_file(source, environ)
     except RecursionError as error:
         raise ConfigError("the config is nested too deeply") from error
 
 
-def _from_mapping(values: Mapping[str, Any]) -> Config:
+def _from_mapping(values: Mapping[str, Any]) -> Examined:
     return _checked(compose("config", values, ()), None)
 
 
-def _from_file(named: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Config:
+def _from_file(named: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Examined:
     file, values = read_config(None if named is None else Path(named), environ)
     plain_keys = {
         "plugins",
@@ -55,9 +73,9 @@ def _from_file(named: str | os.PathLike[str] | None, environ: Mapping[str, str])
     return _checked(compose(file or "config", values, overrides(environ, plain_keys)), file)
 
 
-def _checked(document: Document, file: str | None) -> Config:
+def _checked(document: Document, file: str | None) -> Examined:
     def place(path: Sequence[str]) -> str:
         return source_of(document.sources, tuple(path)) or file or "config"
 
-    config = structure(Config, document.values, (), place)
-    return attrs.evolve(config, file=file, sources=document.sources)
+    config, problems = examine(Config, document.values, (), place)
+    return attrs.evolve(config or Config(), file=file, sources=document.sources), problems

@@ -33,11 +33,22 @@ def structure(
     :raises ConfigError: one line for each key that is unknown, missing, or whose value is of the
         wrong type or not legal.
     """
+    instance, problems = examine(kind, table, at, place)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return cast("T", instance)
+
+
+def examine(
+    kind: type[T], table: Mapping[str, Any], at: KeyPath, place: Callable[[KeyPath], str]
+) -> tuple[T | None, list[str]]:
+    """As ``structure``: what the legal values make, and a line for each mistake beside them.
+
+    :returns: None in the place of the instance when a value that it cannot do without is wrong.
+    """
     reader = _Reader(place)
     instance = reader.read(kind, table, at)
-    if reader.problems:
-        raise ConfigError("\n".join(reader.problems))
-    return cast("T", instance)
+    return cast("T | None", instance), reader.problems
 
 
 class _Reader:
@@ -48,23 +59,23 @@ class _Reader:
         self.problems: list[str] = []
 
     def read(self, kind: type, table: Mapping[str, Any], at: KeyPath) -> object:
-        """An instance of ``kind``, or None when something in the table is wrong."""
+        """An instance of ``kind``, as far as the table is right; None when that makes none."""
         before = len(self.problems)
         attributes = _attributes(kind)
         values = self._rest(kind, attributes, table, at)
         for key, attribute in attributes.items():
             if key in table:
-                values[attribute.alias or attribute.name] = self._value(
-                    attribute, table[key], (*at, key)
-                )
+                told = len(self.problems)
+                value = self._value(attribute, table[key], (*at, key))
+                if value is not None or len(self.problems) == told:
+                    values[attribute.alias or attribute.name] = value
             elif attribute.default is attrs.NOTHING:
                 self._complain((*at, key), "is missing")
-        if len(self.problems) > before:
-            return None
         try:
             return kind(**values)
         except Exception as error:  # noqa: BLE001 - a plugin's own rules raise what they like
-            self._complain(at, f"is not legal: {error}")
+            if len(self.problems) == before:
+                self._complain(at, f"is not legal: {error}")
             return None
 
     def _rest(
@@ -79,7 +90,9 @@ class _Reader:
                     did_you_mean(key, attributes) or f"; legal: {', '.join(attributes) or 'none'}"
                 )
                 self._complain((*at, key), f"is an unknown key{hint}")
-        return {} if catch_all is None else {catch_all: rest}
+        if catch_all is None:
+            return {}
+        return {catch_all: {key: v for key, v in rest.items() if isinstance(v, Mapping)}}
 
     def _value(self, attribute: Attribute[Any], raw: object, at: KeyPath) -> object:
         kind = attribute.type or Any

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import attrs
 import typer
 
-from mlxfill_bench.arms import named_arms, open_arms
 from mlxfill_bench.options import (
     ArmsOption,
     ColdOption,
@@ -70,6 +69,7 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
     from rich.console import Console
 
     from mlxfill_bench.advice import advise
+    from mlxfill_bench.arms import named_arms, open_arms
     from mlxfill_bench.measuring import Plan, watched
     from mlxfill_bench.playback import replay as play
     from mlxfill_bench.report import show, standard_output

@@ -49,11 +49,12 @@ def check(invocation: Invocation, model: str | None) -> Checkup:
 
 def _check_config(found: Checkup, invocation: Invocation) -> Config:
     try:
-        config = invocation.config()
+        config, mistakes = invocation.examined_config()
     except ConfigError as error:
         found.problems += str(error).splitlines()
         found.config_broken = True
         return Config()
+    found.problems += mistakes
     found.config_file = config.file
     return config
 
