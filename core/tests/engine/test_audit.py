@@ -10,7 +10,7 @@ import mlx.core as mx
 import pytest
 from attrs import evolve
 
-from mlxfill import InputError, Policy
+from mlxfill import InputError, Policy, RowScheduler
 from mlxfill.engine.audit import Audit, Difference
 from mlxfill.engine.replay import gap_moved
 from mlxfill.rewind.window import CacheWindow
@@ -268,3 +268,34 @@ def test_the_findings_are_json_without_infinite_numbers() -> None:
     assert lied["identical"] is False
     assert lied["difference"]["rounding"] is False
     assert lied["difference"]["token"]["id"] != lied["difference"]["model"]["id"]
+
+
+# --- bit by bit ---------------------------------------------------------------------
+
+
+def test_a_run_is_audited_bit_by_bit_while_others_have_their_turn() -> None:
+    whole = audited(source(0.7))
+    with engine_with(shared_model("llama"), source(0.7), trusted=["guest"]) as engine:
+        pending = engine.audited(PROMPT, **OPTIONS)
+        rows = RowScheduler(engine)
+        rows.add(pending.run)
+        while len(rows):
+            rows.round()
+        with pytest.raises(InputError, match="has not been audited"):
+            _ = pending.found
+        other = engine.generate(PROMPT[:5], **OPTIONS)
+        said = [engine.generate(PROMPT[:5], **OPTIONS).tokens for _ in pending.steps()]
+    assert said == [other.tokens] * len(said)
+    assert len(said) > OPTIONS["max_tokens"]
+    assert pending.found.proposed == whole.proposed
+    assert pending.found.identical
+    assert (pending.found.noise, pending.found.caches) == (0.0, 0.0)
+
+
+def test_what_was_read_before_need_not_be_read_again() -> None:
+    with engine_with(shared_model("llama")) as engine:
+        read = engine.check(PROMPT, **OPTIONS)
+        assert list(read.ids) == PROMPT
+        assert engine.generate(read, **OPTIONS).tokens == engine.generate(PROMPT, **OPTIONS).tokens
+        with pytest.raises(InputError, match="schema needs a plugin"):
+            engine.check(read, schema={"type": "object"}, **OPTIONS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import mlx.core as mx
 from attrs import frozen
@@ -15,7 +15,7 @@ from mlxfill.errors import InputError
 from mlxfill.model.reading import row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mlxfill.contracts import Event
     from mlxfill.engine.engine import Engine
@@ -136,30 +136,67 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def audit(
-    engine: Engine,
-    prompt: Any,  # noqa: ANN401
-    *,
-    tools: Sequence[Mapping[str, Any]] | None = None,
-    **options: Any,  # noqa: ANN401
-) -> Audit:
-    """Generate with the engine's plugins, then forward the same text plainly and compare.
+class AuditedRun:
+    """A run whose proposals are noted, and their check once the run has ended.
 
-    Costs the run, a plain run of the same length, and a pass over the text in windows.
+    ::
 
-    :param prompt, tools, options: as of ``Engine.stream``.
-    :raises InputError: an option that cannot be repeated (``prompt_cache``), or a plugin that
-        generates in another way than token by token.
+        audited = engine.audited(prompt)
+        audited.run.result()                 # or by a ``RowScheduler``
+        for _ in audited.steps():            # a forward each
+            ...                              # others may have their turn
+        print(audited.found.identical)
+
+    The check costs a plain run of the same length and a pass over the text in windows.
     """
-    if options.get("prompt_cache") is not None:
-        raise InputError("an audit repeats the prompt: give cache, not prompt_cache")
-    events: list[Event] = []
-    with engine.tracing.into(events.append):
-        run = engine.stream(prompt, tools=tools, **options)
+
+    def __init__(self, engine: Engine, run: Run, events: Sequence[Event]) -> None:
+        """``events``: where those of the run arrive."""
+        self.run = run
+        self._engine, self._events = engine, events
+        self._found: Audit | None = None
+
+    @classmethod
+    def open(
+        cls,
+        engine: Engine,
+        prompt: Any,  # noqa: ANN401
+        tools: Sequence[Mapping[str, Any]] | None,
+        options: Mapping[str, Any],
+    ) -> Self:
+        """As ``Engine.audited``."""
+        if options.get("prompt_cache") is not None:
+            raise InputError("an audit repeats the prompt: give cache, not prompt_cache")
+        events: list[Event] = []
+        with engine.tracing.into(events.append):
+            run = engine.stream(prompt, tools=tools, **options)
         if run.method is not None:
+            run.close()
             raise InputError(f"{run.method.name!r} does not generate token by token: no audit")
-        result = run.result()
-    return _Auditor(engine, run, events).audit(result)
+        return cls(engine, run, events)
+
+    @property
+    def found(self) -> Audit:
+        """What was found, after the last step."""
+        if self._found is None:
+            raise InputError("the run has not been audited: go through all of steps()")
+        return self._found
+
+    def steps(self) -> Iterator[None]:
+        """Forward the text plainly, bit by bit, and compare.
+
+        :raises Exception: whatever ended the run, if it failed.
+        """
+        result = self.run.result()
+        auditor = _Auditor(self._engine, self.run, self._events)
+        steps = auditor.steps(result)
+        while True:
+            # In between the model may have served a request under another adapter.
+            self._engine.target.adapters.switch(self.run.options.adapters)
+            if next(steps, self) is self:
+                break
+            yield
+        self._found = auditor.found
 
 
 class _Auditor:
@@ -169,14 +206,20 @@ class _Auditor:
         self._tokens = run.session.tokens[len(self._prompt) :]
         self._eos = run.ending.eos if run.ending else None
         self._offers = [event.data for event in events if event.kind == "proposal"]
+        self.found: Audit | None = None
 
-    def audit(self, result: Result) -> Audit:
+    def steps(self, result: Result) -> Iterator[None]:
         if not self._tokens and self._eos is None:
-            return Audit(result, (), None, 0.0, None)
+            self.found = Audit(result, (), None, 0.0, None)
+            return
         embeddings = self._run.options.input_embeddings
         replay = Replay(self._forwarder, self._prompt, self._tokens, embeddings)
-        choices = list(replay.choices(self._asked(result)))
-        return Audit(
+        yield from replay.prefilling()
+        choices = []
+        for choice in replay.choices(self._asked(result)):
+            choices.append(choice)
+            yield
+        self.found = Audit(
             result,
             list(self._proposed(choices)),
             self._difference(result, choices, replay.noise),

@@ -18,7 +18,7 @@ from mlxfill.engine.legal import is_whole
 from mlxfill.engine.mount import bundled, mount
 from mlxfill.engine.opening import Opening
 from mlxfill.engine.options import make_options
-from mlxfill.engine.prompt import make_prompt
+from mlxfill.engine.prompt import Prompt, make_prompt
 from mlxfill.engine.prompt_store import PromptStore
 from mlxfill.engine.scheduler import MAX_ROWS
 from mlxfill.engine.trace import Tracing
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from mlxfill.config import Config
     from mlxfill.contracts import CacheRewinder, LayerReplay, Request
-    from mlxfill.engine.audit import Audit
+    from mlxfill.engine.audit import Audit, AuditedRun
     from mlxfill.engine.checkpoint.checkpoint import Checkpoint
     from mlxfill.engine.drafter import Drafter
     from mlxfill.engine.forward import Forwarder
@@ -220,14 +220,20 @@ class Engine:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         **options: Any,  # noqa: ANN401
-    ) -> None:
+    ) -> Prompt:
         """Raise what ``stream`` would raise; opens nothing, so that many requests can be checked.
 
+        Computes nothing on the model and may be called in any thread, while another generates:
+        reading a long prompt and compiling a schema take time.
+
+        :returns: the prompt as it was read; ``stream`` takes it in its place, and does not read
+            it again.
         :raises InputError, TemplateError: as ``stream``.
         """
         settled = make_options(self._defaults(), options)
         made = make_prompt(self.tokenizer, prompt, tools, settled.template_options)
         Opening(self, settled, list(self.faults)).check(made, tools)
+        return made
 
     def resume(
         self,
@@ -277,9 +283,27 @@ class Engine:
         **options: Any,  # noqa: ANN401
     ) -> Audit:
         """The same, then checked token by token against plain decoding."""
-        from mlxfill.engine.audit import audit
+        audited = self.audited(prompt, tools=tools, **options)
+        audited.run.result()
+        for _ in audited.steps():
+            pass
+        return audited.found
 
-        return audit(self, prompt, tools=tools, **options)
+    def audited(
+        self,
+        prompt: Any,  # noqa: ANN401
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> AuditedRun:
+        """A run to be checked when it has ended, step by step between other work.
+
+        :raises InputError: also for an option that cannot be repeated (``prompt_cache``), and a
+            plugin that generates in another way than token by token.
+        """
+        from mlxfill.engine.audit import AuditedRun
+
+        return AuditedRun.open(self, prompt, tools, options)
 
     def _defaults(self) -> dict[str, Any]:
         return attrs.asdict(self.config.generation)

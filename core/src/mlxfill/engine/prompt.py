@@ -26,11 +26,13 @@ def make_prompt(
     tools: Sequence[Mapping[str, Any]] | None,
     options: Mapping[str, Any],
 ) -> Prompt:
-    """A string or ids as they are, chat messages through the template.
+    """A string or ids as they are, chat messages through the template; a ``Prompt`` is ready.
 
     :raises InputError: nothing usable was given.
     :raises TemplateError: the template is missing or refuses the messages.
     """
+    if isinstance(given, Prompt):
+        return given
     if isinstance(given, str):
         require_text(given)
         return Prompt(tuple(encode(tokenizer, given)), given)

@@ -11,7 +11,7 @@ from mlxfill.errors import InputError
 from mlxfill.model.reading import one_float, one_id, row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 
     from mlxfill.engine.forward import Forwarder
 
@@ -53,19 +53,25 @@ class Replay:
         self.plain, self.windowed = make(), make()
         self.noise = 0.0
         self._prompt, self._tokens = list(prompt), list(tokens)
+        self._flight: tuple[mx.array, mx.array] | None = None
         self._embeddings = embeddings
         temperature = self.plain.chooser.sampling.temperature
         self._unit = 1.0 if self.plain.chooser.greedy or not temperature else 1.0 / temperature
 
+    def prefilling(self) -> Iterator[None]:
+        """Both read the prompt; a step for each chunk of it."""
+        self._flight = yield from self._prefill(self.plain)
+        yield from self._prefill(self.windowed)
+
     def choices(self, asked: Sequence[Collection[int]]) -> Iterator[Choice]:
-        """One choice before each token, and one after the last.
+        """One choice before each token, and one after the last; the prompt has been read.
 
         :param asked: for each position the ids whose distance is wanted.
         """
         prompt, tokens = self._prompt, self._tokens
         full = [*prompt, *tokens]
-        flight = self._prefill(self.plain)
-        self._prefill(self.windowed)
+        flight, self._flight = self._flight, None
+        assert flight is not None  # noqa: S101 - see above
         rows: list[mx.array] = []
         for at, ids in enumerate(asked):
             position = len(prompt) + at
@@ -78,10 +84,10 @@ class Replay:
                 self._compare(rows, full)
                 rows.clear()
 
-    def _prefill(self, forwarder: Forwarder) -> tuple[mx.array, mx.array]:
+    def _prefill(self, forwarder: Forwarder) -> Generator[None, None, tuple[mx.array, mx.array]]:
         prompt, embeddings = self._prompt, self._embeddings
         for _ in forwarder.prefill(prompt, forwarder.held, embeddings=embeddings):
-            pass
+            yield
         tail = None if embeddings is None else embeddings[None, -1:]
         return forwarder.step(row(prompt[-1:]), prompt, len(prompt), tail)
 
