@@ -66,6 +66,16 @@ class Counters:
             "verify_unsupported": session.counts["verify_unsupported"],
         }
 
+    def rounds_of(self, emitted: int) -> list[int]:
+        """The rounds of the first ``emitted`` tokens: a burst may have been left in its middle."""
+        kept: list[int] = []
+        for count in self.rounds:
+            if emitted <= 0:
+                break
+            kept.append(min(count, emitted))
+            emitted -= count
+        return kept
+
 
 class StepClock:
     """Times pipelined steps from read to read; leaves out steps that the consumer held up."""

@@ -18,7 +18,7 @@ from mlxfill.engine.guarded import NamedProcessor
 from mlxfill.engine.method import check_method
 from mlxfill.engine.prewarm import Held, counted_tokens, own_caches
 from mlxfill.engine.prompt import Prompt, check_prompt, render
-from mlxfill.engine.prompt_store import trimmable
+from mlxfill.engine.prompt_store import Deposit, trimmable
 from mlxfill.engine.run import Run
 from mlxfill.engine.schema import Holder, find_holder
 from mlxfill.engine.sealed import sealed
@@ -84,11 +84,8 @@ class Opening:
         forwarder = self._forwarder(request, held, watched=bool(self._sinks))
         self._check_snapshot(forwarder.held - forwarder.unnamed)
         run = self._assembled(request, forwarder)
-        if self._may_store() and run.method is None:
-            run.store = self.engine.prompts
-            run.boundaries = self._boundaries(run)
         try:
-            run.keeper = self._keeper(run, resumed=resumed)
+            run.brake.keeper = self._keeper(run, resumed=resumed)
         except BaseException:
             run.close()
             raise
@@ -110,6 +107,11 @@ class Opening:
             target, options.cache, request.prompt_ids, options.max_kv_size, options.adapters
         )
 
+    @property
+    def _brings_caches(self) -> bool:
+        """Whether the caller had the beginning of the prompt read already."""
+        return self.options.cache is not None or self.options.prompt_cache is not None
+
     def _may_store(self) -> bool:
         """Whether this request takes its beginning from the prompt cache, and leaves its own there.
 
@@ -129,16 +131,21 @@ class Opening:
             return None
         drafter = self.engine.drafter
         drafts = drafter is not None and self._most_drafts(drafter) > 0
+        worth = drafter.worth(self.engine.curve()) if drafter is not None and drafts else 0.0
         return self.engine.prompts.fetch(
-            request.prompt_ids, adapters=self.options.adapters, drafts=drafts
+            request.prompt_ids, adapters=self.options.adapters, drafts_worth=worth
         )
 
-    def _boundaries(self, run: Run) -> list[int]:
-        """Where to leave caches on the way through the prompt; those at its end may be trimmed."""
-        forwarder = run.forwarder
-        if run.drafting is None and trimmable(forwarder.caches):
-            return []
-        return [at for at in boundaries(run.request) if at > forwarder.held]
+    def _deposit(
+        self, request: Request, forwarder: Forwarder, drafting: Drafting | None
+    ) -> Deposit | None:
+        """What the request leaves in the prompt cache.  Caches at its end may be trimmable."""
+        if not self._may_store():
+            return None
+        several = drafting is not None or not trimmable(forwarder.caches)
+        found = boundaries(request) if several else ()
+        after = [at for at in found if at > forwarder.held]
+        return Deposit(self.engine.prompts, forwarder, drafting, after)
 
     def _keeper(self, run: Run, *, resumed: bool) -> Keeper | None:
         """Who takes the run's checkpoints; refuses at once what could not be stored later."""
@@ -326,7 +333,7 @@ class Opening:
             drafting,
             Gate(curve, enabled=engine.config.gate.enabled, purse=engine.purse),
             self.faults,
-            cached=forwarder.held - forwarder.unnamed,
+            deposit=None if method else self._deposit(request, forwarder, drafting),
             deciding=self._deciding | {seat.plugin for seat in seats if seat.trusted},
             method=method,
             notify=self._notify,
@@ -381,6 +388,8 @@ class Opening:
             return None
         if self._draft_state is not None:
             drafting.restored(self._draft_state)
+        elif drafting.tap_layers and forwarder.held and not self._brings_caches:
+            drafting.sit_out()  # the states that it needs were not kept: it did not pay
         drafting.check_taps(engine.target.layer_count)
         forwarder.tap_layers = drafting.tap_layers
         return drafting

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from attrs import define
+from attrs import define, frozen
 from mlx_lm.models.cache import KVCache
 
 from mlxfill.engine.prewarm import Held
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlxfill.contracts import DraftCheckpoint
+    from mlxfill.engine.drafting import Drafting
+    from mlxfill.engine.forward import Forwarder
 
 
 @define(eq=False)
@@ -37,18 +39,20 @@ class Entry:
     nbytes: int
     trimmable: bool
 
-    def usable(self, ids: Sequence[int], adapters: str | None, *, drafts: bool) -> int:
+    def usable(self, ids: Sequence[int], adapters: str | None) -> int:
         """How many of ``ids`` a request may take from here; the model must see the last one."""
         if self.adapters != adapters:
-            return 0
-        if drafts and self.draft is None and self.drafter is not False:
             return 0
         same = common(self.tokens, ids)
         if same == len(self.tokens) < len(ids):
             return same
-        if not self.trimmable or (drafts and self.drafter):
-            return 0
-        return min(same, len(ids) - 1)
+        return min(same, len(ids) - 1) if self.trimmable else 0
+
+    def lets_draft(self, count: int) -> bool:
+        """Whether a drafter can go on after the first ``count`` tokens of this entry."""
+        if self.drafter is False:
+            return True
+        return self.draft is not None and count == len(self.tokens)
 
 
 class PromptStore:
@@ -77,18 +81,20 @@ class PromptStore:
         self._entries.clear()
 
     def fetch(
-        self, ids: Sequence[int], *, adapters: str | None = None, drafts: bool = False
+        self, ids: Sequence[int], *, adapters: str | None = None, drafts_worth: float = 0.0
     ) -> Held | None:
         """Caches with the longest known beginning of ``ids``, at most all but the last.
 
-        :param drafts: whether a drafter will be at work: it must be able to go on as well.
+        :param drafts_worth: how many tokens of the prompt rather to read again than to do without
+            a drafter, which sits out where it cannot go on.
         """
-        ranked = [
-            (entry.usable(ids, adapters, drafts=drafts), entry.draft is not None, at)
-            for at, entry in enumerate(self._entries)
-        ]
-        count, _, at = max(ranked, default=(0, False, 0))
-        if not count:
+        best: tuple[float, bool, int, int] = (0.0, False, 0, 0)
+        for at, entry in enumerate(self._entries):
+            count = entry.usable(ids, adapters)
+            worth = count - (0.0 if entry.lets_draft(count) else drafts_worth)
+            best = max(best, (worth, entry.draft is not None, at, count))
+        worth, _, at, count = best
+        if worth <= 0:
             return None
         entry = self._entries.pop(at)
         self._entries.append(entry)
@@ -122,6 +128,32 @@ class PromptStore:
         self._entries.append(entry)
         while len(self._entries) > self.max_entries or self.nbytes > self.max_bytes:
             self._entries.pop(0)
+
+
+@frozen
+class Deposit:
+    """What one request leaves in a store, for requests that begin alike.
+
+    ``boundaries``: numbers of prompt tokens, ascending, after which it leaves its caches on the
+    way through the prompt.
+    """
+
+    store: PromptStore
+    forwarder: Forwarder
+    drafting: Drafting | None
+    boundaries: Sequence[int] = ()
+
+    def leave(self, tokens: Sequence[int]) -> None:
+        """A copy of the caches, which hold ``tokens``."""
+        forwarder, drafting = self.forwarder, self.drafting
+        if forwarder.caches:
+            self.store.keep(
+                tokens,
+                forwarder.caches,
+                None if drafting is None else drafting.captured(tokens, len(tokens)),
+                adapters=forwarder.options.adapters,
+                drafter=None if drafting is None else bool(drafting.tap_layers),
+            )
 
 
 def trimmable(caches: Sequence[Any]) -> bool:

@@ -27,7 +27,7 @@ class Reply:
         self.tokens: list[int] = []
         self.origins: list[str] = []
         self.logprobs: list[float] = []
-        self.tops: list[list[tuple[int, float]]] = []
+        self.top_logprobs: list[list[tuple[int, float]]] = []
         self._options = options
         self._parts: list[str] = []
         self._stream = TextStream(tokenizer, options.stop)
@@ -54,7 +54,7 @@ class Reply:
             self.logprobs.append(one_float(logprobs[token.token]))
         if logprobs is not None and options.top_logprobs:
             piece.top_logprobs = top(logprobs, options.top_logprobs)
-            self.tops.append(piece.top_logprobs)
+            self.top_logprobs.append(piece.top_logprobs)
         return piece
 
     def finish(self) -> str:

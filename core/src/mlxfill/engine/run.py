@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING
-from weakref import WeakMethod
 
+from attrs import frozen
 from mlx_lm.generate import wired_limit
 
 from mlxfill.contracts import Event, Fault, Request
+from mlxfill.engine.brake import Brake
 from mlxfill.engine.calls import tool_calls
-from mlxfill.engine.loop import DecodeLoop, Emitted, Ending
+from mlxfill.engine.course import Emitted, Ending
+from mlxfill.engine.loop import DecodeLoop
 from mlxfill.engine.method import run_method
+from mlxfill.engine.prefill import Prefill
 from mlxfill.engine.reply import Reply
 from mlxfill.engine.results import SAMPLED, Piece, PromptCache, Result, Stats
 from mlxfill.errors import InputError
-from mlxfill.model.reading import one_id, row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -25,14 +26,26 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
     from mlxfill.contracts import GenerationMethod
-    from mlxfill.engine.checkpoint.keeper import Keeper
     from mlxfill.engine.drafting import Drafting
     from mlxfill.engine.forward import Forwarder
     from mlxfill.engine.gate import Gate
     from mlxfill.engine.options import Options
-    from mlxfill.engine.past import Past
-    from mlxfill.engine.prompt_store import PromptStore
+    from mlxfill.engine.prompt_store import Deposit
     from mlxfill.engine.session import Session
+
+
+@frozen
+class Past:
+    """The reply that a resumed run begins with.
+
+    ``ending``: None while there is more to come.  ``logprobs`` and ``top_logprobs``: one a token,
+    where they were asked for.
+    """
+
+    tokens: Sequence[Emitted]
+    ending: Ending | None
+    logprobs: Sequence[float]
+    top_logprobs: Sequence[list[tuple[int, float]]]
 
 
 class Run:
@@ -52,13 +65,14 @@ class Run:
         gate: Gate,
         faults: list[Fault],
         *,
-        cached: int,
+        deposit: Deposit | None = None,
         deciding: Iterable[str] = (),
         method: GenerationMethod | None = None,
         notify: Callable[[Event], None],
     ) -> None:
         """Nothing is computed before the first piece is asked for.
 
+        :param deposit: keeps copies of its caches for other requests.
         :param deciding: plugins that decide tokens of this request.
         """
         self.request, self.options = request, options
@@ -66,7 +80,7 @@ class Run:
         self.faults = faults
         self.stats = Stats(
             prompt_tokens=len(request.prompt_ids),
-            cached_tokens=cached,
+            cached_tokens=forwarder.held - forwarder.unnamed,
             seed=request.sampling.seed or 0,
         )
         self.ending: Ending | None = None
@@ -74,11 +88,10 @@ class Run:
         self.reply = Reply(request.tokenizer, options)
         self.method = method
         self.deciding = frozenset(deciding)
-        self.keeper: Keeper | None = None
         self.past: Past | None = None
-        self.store: PromptStore | None = None
-        self.boundaries: Sequence[int] = ()
-        self.pausing = False
+        self.brake = Brake(options.cancel, session)
+        self._deposit = deposit
+        self._prefill = Prefill(session.tokens, options, forwarder, drafting, deposit)
         self.loop = DecodeLoop(
             forwarder,
             session,
@@ -86,8 +99,8 @@ class Run:
             drafting,
             want_logprobs=options.logprobs or options.top_logprobs > 0,
             append_chunk=options.append_chunk,
-            cancelled=_weakly(self._stops),
-            paused=_weakly(self._pauses),
+            cancelled=self.brake.stops,
+            paused=self.brake.pauses,
         )
         self._notify = notify
         self._pieces: Generator[Piece, None, None] | None = None
@@ -97,7 +110,7 @@ class Run:
     @property
     def keeps_caches(self) -> bool:
         """Whether somebody wants the caches after the end."""
-        return self.options.keep_cache or self.store is not None
+        return self.options.keep_cache or self._deposit is not None
 
     # --- as an iterator ---------------------------------------------------------------
 
@@ -144,7 +157,7 @@ class Run:
             faults=self.faults,
             tool_calls=tool_calls(self.request.tokenizer, reply.text, self.request.tools),
             logprobs=reply.logprobs if options.logprobs else None,
-            top_logprobs=reply.tops if options.top_logprobs else None,
+            top_logprobs=reply.top_logprobs if options.top_logprobs else None,
             cache=keep,
         )
 
@@ -175,10 +188,9 @@ class Run:
         """The prompt but its last token through the target, chunk by chunk."""
         self._started = time.perf_counter()
         self._begun = True
-        self._progress(self.forwarder.held)
-        for _ in self._chunks():
+        for _ in self._prefill.chunks():
             yield
-            if self._cancelled():
+            if self.brake.cancelled():
                 self.ending = Ending("cancelled")
                 return
 
@@ -186,19 +198,13 @@ class Run:
         """The first token, none after a cancelled prefill; the next thing is ``loop.go_on()``."""
         if self.ending is not None or self.past is not None:
             return []
-        ids, embeddings = self.session.tokens, self.options.input_embeddings
-        tail = None if embeddings is None else embeddings[None, -1:]
-        sample, logprobs = self.forwarder.step(row(ids[-1:]), ids, len(ids), tail)
-        return self.prefilled(one_id(sample), logprobs)
+        return self.prefilled(*self._prefill.last())
 
     def prefilled(self, sample: int, logprobs: mx.array) -> list[Emitted]:
         """The last token of the prompt went through the target, which chose ``sample``."""
-        ids = self.session.tokens
-        if self.drafting is not None:
-            self.drafting.prompt_done(ids[-1], self.forwarder.last_taps)
+        self._prefill.done()
         self._decoding = time.perf_counter()
         self.stats.prefill_ms = (self._decoding - self._started) * 1e3
-        self._progress(len(ids))
         return self.loop.emit([sample], SAMPLED, [logprobs])
 
     def _again(self, past: Past) -> Iterator[Emitted]:
@@ -217,9 +223,10 @@ class Run:
     def _kept(self) -> Iterator[Emitted]:
         """The loop to its end, paused wherever a checkpoint is due."""
         yield from self.loop.go_on()
-        while self.keeper is not None and self.loop.ending is None and not self.pausing:
-            self.keeper.take(self)
-            if self._cancelled():
+        brake = self.brake
+        while brake.keeper is not None and self.loop.ending is None and not brake.pausing:
+            brake.keeper.take(self)
+            if brake.cancelled():
                 self.ending = Ending("cancelled")
                 return
             yield from self.loop.go_on()
@@ -235,71 +242,8 @@ class Run:
             yield token
         stats.decode_ms = (time.perf_counter() - self._decoding) * 1e3
 
-    def _chunks(self) -> Iterator[None]:
-        """Forward the prompt but its last token; everyone who wants to hears of each chunk."""
-        options, forwarder = self.options, self.forwarder
-        ids, start = tuple(self.session.tokens), self.forwarder.held
-        if self.drafting is not None:
-            self.drafting.missed(ids[:start])
-        self._snapshot(start)
-        at = options.snapshot_at
-        stop_at = None if at is None else at + forwarder.unnamed
-        for end in (*self.boundaries, len(ids) - 1):
-            for first, last in forwarder.prefill(
-                ids[: end + 1], start, stop_at=stop_at, embeddings=options.input_embeddings
-            ):
-                if self.drafting is not None:
-                    self.drafting.prefilled(ids[first:last], forwarder.last_taps)
-                self._progress(last)
-                self._snapshot(last)
-                yield
-            start = end
-            if end in self.boundaries:
-                self._store(ids[:end])
-
-    def _store(self, tokens: Sequence[int]) -> None:
-        """Leave a copy of the caches, which hold ``tokens``, for requests that begin alike."""
-        drafting = self.drafting
-        if self.store is None or not self.forwarder.caches:
-            return
-        draft = None if drafting is None else drafting.captured(tokens, len(tokens))
-        needs_state = None if drafting is None else bool(drafting.tap_layers)
-        self.store.keep(
-            tokens,
-            self.forwarder.caches,
-            draft,
-            adapters=self.options.adapters,
-            drafter=needs_state,
-        )
-
-    def _snapshot(self, done: int) -> None:
-        """Hand out a copy of the caches when they hold exactly the wanted prefix."""
-        options, ids = self.options, self.request.prompt_ids
-        at = len(ids) - 1 if options.snapshot_at is None else options.snapshot_at
-        if options.on_prefill_done is not None and done - self.forwarder.unnamed == at:
-            caches = copy.deepcopy(self.forwarder.caches)
-            options.on_prefill_done(PromptCache(ids[:at], caches, options.adapters))
-
-    def _progress(self, done: int) -> None:
-        if self.options.on_prefill_progress is not None:
-            total = len(self.request.prompt_ids)
-            self.options.on_prefill_progress(done - self.forwarder.unnamed, total)
-
     def _switch_adapter(self) -> None:
         self.forwarder.target.adapters.switch(self.options.adapters)
-
-    def _stops(self) -> bool:
-        """Whether the loop shall end here.  With checkpoints it is paused instead and then left."""
-        return self.keeper is None and self._cancelled()
-
-    def _pauses(self) -> bool:
-        """Whether nothing new shall be begun for now."""
-        keeper = self.keeper
-        generated = len(self.session.tokens) - self.forwarder.unnamed - self.stats.prompt_tokens
-        return self.pausing or (keeper is not None and (keeper.due(generated) or self._cancelled()))
-
-    def _cancelled(self) -> bool:
-        return self.options.cancel is not None and self.options.cancel.is_set()
 
     def _by_method(self, method: GenerationMethod) -> Iterator[Emitted]:
         """Tokens of another way to generate, under the same limits."""
@@ -362,18 +306,20 @@ class Run:
     def revive(self, past: Past) -> None:
         """Stand where a stored run stood, whose tokens but the newest the caches hold."""
         self.past = past
-        past.give_back(self)
-        if self.keeper is not None:
-            self.keeper.begin(len(past.tokens))
+        self.session.add([emitted.token for emitted in past.tokens])
+        self.reply.logprobs = list(past.logprobs)
+        self.reply.top_logprobs = list(past.top_logprobs)
+        if self.brake.keeper is not None:
+            self.brake.keeper.begin(len(past.tokens))
 
     def request_checkpoint(self) -> None:
         """Take a checkpoint at the next boundary.
 
         :raises InputError: the request says neither ``checkpoint`` nor ``on_checkpoint``.
         """
-        if self.keeper is None:
+        if self.brake.keeper is None:
             raise InputError("give checkpoint=FILE or on_checkpoint=... with the request")
-        self.keeper.request()
+        self.brake.keeper.request()
 
     def fill_caches(self) -> None:
         """Let the caches hold every token of the session, the last one and EOS included."""
@@ -391,39 +337,15 @@ class Run:
         if self._begun:
             self.session.settle(0, 0)
             stats.target_forwards = self.forwarder.forwards
-            stats.rounds = first_rounds(loop.counters.rounds, stats.generated_tokens)
+            stats.rounds = loop.counters.rounds_of(stats.generated_tokens)
             stats.fill, stats.spec = loop.statistics()
             stats.cache_tokens = tuple(self._known()[self.forwarder.unnamed : self.forwarder.held])
-        if self.keeper is not None:
-            self.keeper.finish(self)
-        if self._begun and self.ending and self.ending.reason != "error" and not self.only_told:
-            self._store(stats.cache_tokens)
+        if self.brake.keeper is not None:
+            self.brake.keeper.finish(self)
+        told = self.only_told or self.ending is None or self.ending.reason == "error"
+        if self._deposit is not None and self._begun and not told:
+            self._deposit.leave(stats.cache_tokens)
         if self.drafting is not None:
             self.drafting.close()
         reason = self.ending.reason if self.ending else "cancelled"
         self._notify(Event("finish", {"finish_reason": reason, "stats": stats.as_dict()}))
-
-
-def _weakly(method: Callable[[], bool]) -> Callable[[], bool]:
-    """A bound method that does not keep its object alive: false once that is gone.
-
-    A run that knows itself would wait for Python's garbage collector, and its caches with it.
-    """
-    known = WeakMethod(method)
-
-    def call() -> bool:
-        alive = known()
-        return alive is not None and alive()
-
-    return call
-
-
-def first_rounds(rounds: list[int], emitted: int) -> list[int]:
-    """The rounds that ``emitted`` tokens came from: a burst may have been left in its middle."""
-    kept: list[int] = []
-    for count in rounds:
-        if emitted <= 0:
-            break
-        kept.append(min(count, emitted))
-        emitted -= count
-    return kept

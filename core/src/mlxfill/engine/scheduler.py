@@ -180,10 +180,10 @@ class RowScheduler:
         while table.loop.rows and not table.loop.settled:
             out += self._shared(table, pausing=True)
         for seated in list(table.seated):
-            seated.run.pausing = True
+            seated.run.brake.pausing = True
             while seated.stage is not None and not seated.gone:
                 out += self._alone(seated)
-            seated.run.pausing = False
+            seated.run.brake.pausing = False
         return out
 
     def _pieces(
@@ -231,7 +231,8 @@ class RowScheduler:
         while self._waiting and self.active + ready < self._max_rows:
             seated = self._waiting.popleft()
             run = seated.run
-            if run.method is None and not (run.keeper or run.past) and run.options.max_tokens != 0:
+            alone = run.method or run.brake.keeper or run.past
+            if not alone and run.options.max_tokens != 0:
                 return seated
             seated.stage = run.emitted()
             self._turns.append(seated)
@@ -294,11 +295,11 @@ class RowScheduler:
             table.seated.append(seated)
         if len(table.seated) == 1:
             return out + self._first(table.seated[0])
-        for seated in table.seated:
-            if seated.row not in table.loop.rows:
-                if not seated.run.stats.generated_tokens:
-                    seated.row.first = seated.run.prefilled
-                table.loop.join(seated.row)
+        joining = [seated for seated in table.seated if seated.row not in table.loop.rows]
+        for seated in joining:
+            if not seated.run.stats.generated_tokens:
+                seated.row.first = seated.run.prefilled
+        table.loop.join([seated.row for seated in joining])
         return out
 
     def _key(self, run: Run) -> object:

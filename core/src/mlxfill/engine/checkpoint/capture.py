@@ -12,6 +12,7 @@ import mlx.core as mx
 from mlxfill.engine.checkpoint.checkpoint import Checkpoint
 from mlxfill.engine.checkpoint.identity import recipe, settings_of
 from mlxfill.engine.checkpoint.plain import packed
+from mlxfill.engine.checkpoint.tally import tally_of
 from mlxfill.engine.options import Options
 from mlxfill.model.reading import row
 
@@ -56,10 +57,10 @@ def capture(engine: Engine, run: Run) -> Checkpoint:
         "request": _request(run, arrays),
         "origins": [(word, len(list(same))) for word, same in groupby(run.reply.origins)],
         "logprobs": list(run.reply.logprobs),
-        "top_logprobs": list(run.reply.tops),
+        "top_logprobs": list(run.reply.top_logprobs),
         "ending": None if ending is None else ending.reason,
         "faults": [attrs.astuple(fault) for fault in run.faults],
-        "tally": _tally(run),
+        "tally": tally_of(run),
         "caches": None,
         "draft": None,
     }
@@ -89,20 +90,6 @@ def _request(run: Run, arrays: MutableMapping[str, mx.array]) -> dict[str, Any]:
             name: packed(value, name, arrays) for name, value in stored.items() if name not in LIVE
         },
         "needs": [name for name in NEEDED if getattr(options, name)],
-    }
-
-
-def _tally(run: Run) -> dict[str, Any]:
-    """Counters and times so far."""
-    stats, loop, drafting = run.stats, run.loop, run.drafting
-    return {
-        "cached_tokens": stats.cached_tokens,
-        "prefill_ms": stats.prefill_ms,
-        "decode_ms": stats.decode_ms,
-        "forwards": run.forwarder.forwards,
-        "counters": attrs.asdict(loop.counters),
-        "offers": dict(run.session.counts),
-        "drafting": None if drafting is None else drafting.tally(),
     }
 
 

@@ -6,16 +6,17 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlxfill.contracts import DraftCheckpoint, Fault
+from mlxfill.contracts import DraftCheckpoint, Fault, Schema
 from mlxfill.engine.checkpoint.checkpoint import Checkpoint
 from mlxfill.engine.checkpoint.identity import settings_of
 from mlxfill.engine.checkpoint.plain import restore_caches, unpacked
+from mlxfill.engine.checkpoint.tally import give_back
 from mlxfill.engine.course import Emitted, Ending
 from mlxfill.engine.opening import Opening
 from mlxfill.engine.options import make_options
-from mlxfill.engine.past import Past
 from mlxfill.engine.prewarm import Held
 from mlxfill.engine.prompt import Prompt
+from mlxfill.engine.run import Past
 from mlxfill.errors import CheckpointError, InputError, MlxfillError
 from mlxfill.model.reading import ids as ids_of
 
@@ -89,6 +90,7 @@ class Resumption:
         try:
             self._check_deciding(run)
             run.revive(self._past(ending))
+            give_back(run, content["tally"])
         except BaseException:
             run.close()
             raise
@@ -99,8 +101,6 @@ class Resumption:
         stored = {name: unpacked(value, self._arrays) for name, value in options.items()}
         schema = stored.pop("schema", None)
         if schema is not None:
-            from mlxfill.contracts import Schema
-
             stored["schema"] = Schema(**schema)
         missing = [name for name in self._request["needs"] if not self._given.get(name)]
         if missing:
@@ -163,6 +163,5 @@ class Resumption:
             ],
             ending=ending,
             logprobs=content["logprobs"],
-            tops=[[(token, p) for token, p in top] for top in content["top_logprobs"]],
-            tally=content["tally"],
+            top_logprobs=[[(token, p) for token, p in top] for top in content["top_logprobs"]],
         )
