@@ -1,0 +1,115 @@
+"""What a process holds, minute by minute, and whether that grows."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import statistics
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+QUANTITIES = ("rss_mb", "active_mb", "cache_mb", "objects", "threads", "files")
+TOLERANCE = 0.01
+"""Growth in an hour, by the mean, that counts as none."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look.  ``active_mb``, ``cache_mb``: mlx's arrays, and its freed buffers."""
+
+    minute: float
+    rss_mb: float
+    active_mb: float
+    cache_mb: float
+    objects: int
+    threads: int
+    files: int
+    requests: int
+
+    def line(self) -> str:
+        """For the log."""
+        return (
+            f"{self.minute:5.1f} min  {self.requests:6d} requests  RSS {self.rss_mb:7.1f} MB  "
+            f"mlx {self.active_mb:6.2f} + {self.cache_mb:6.2f} MB  {self.objects} objects  "
+            f"{self.threads} threads  {self.files} files"
+        )
+
+
+def look(minute: float, requests: int) -> Sample:
+    """Collect what is garbage, then measure."""
+    import mlx.core as mx
+
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return Sample(
+        minute=minute,
+        rss_mb=pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
+        active_mb=mx.get_active_memory() / 1e6,
+        cache_mb=mx.get_cache_memory() / 1e6,
+        objects=len(gc.get_objects()),
+        threads=threading.active_count(),
+        files=len(list(Path("/proc/self/fd").iterdir())),
+        requests=requests,
+    )
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Growth of a quantity in an hour by least squares, with its 95 % interval."""
+
+    mean: float
+    per_hour: float
+    low: float
+    high: float
+
+    @property
+    def flat(self) -> bool:
+        """Whether no growth is the likeliest reading, or it is too small to matter."""
+        return self.low <= 0 or self.per_hour <= TOLERANCE * self.mean
+
+    def line(self, name: str) -> str:
+        """For the report."""
+        verdict = "flat" if self.flat else "GROWS"
+        return (
+            f"{name:10s} mean {self.mean:12.1f}   per hour {self.per_hour:+10.2f} "
+            f"({self.low:+.2f} to {self.high:+.2f})   {verdict}"
+        )
+
+
+def slope(minutes: Sequence[float], values: Sequence[float]) -> Slope:
+    """The line through the samples; at least three of them."""
+    line = statistics.linear_regression(minutes, values)
+    rest = [v - line.intercept - line.slope * m for m, v in zip(minutes, values, strict=True)]
+    center = statistics.fmean(minutes)
+    spread = sum((m - center) ** 2 for m in minutes)
+    error = math.sqrt(sum(r * r for r in rest) / (len(rest) - 2) / spread)
+    half = 2.0 * error
+    return Slope(
+        statistics.fmean(values),
+        60 * line.slope,
+        60 * (line.slope - half),
+        60 * (line.slope + half),
+    )
+
+
+def verdict(samples: Sequence[Sample], warm: float) -> dict[str, Slope]:
+    """A slope for each quantity, of the samples after ``warm`` minutes."""
+    late = [sample for sample in samples if sample.minute >= warm]
+    if len(late) < 3:  # noqa: PLR2004 - a line needs more than two points
+        return {}
+    minutes = [sample.minute for sample in late]
+    return {name: slope(minutes, [asdict(s)[name] for s in late]) for name in QUANTITIES}
+
+
+def as_json(samples: Sequence[Sample], slopes: dict[str, Slope]) -> dict[str, Any]:
+    """All of it."""
+    return {
+        "samples": [asdict(sample) for sample in samples],
+        "slopes": {name: {**asdict(s), "flat": s.flat} for name, s in slopes.items()},
+    }
