@@ -57,13 +57,16 @@ class RowForwarder:
         self.rows: list[Forwarder] = []
         self.failures: dict[Forwarder, Exception] = {}
 
-    def join(self, forwarder: Forwarder) -> None:
-        """A request joins with its caches, which are given up."""
+    def join(self, forwarders: Sequence[Forwarder]) -> None:
+        """Requests join with their caches, which are given up."""
         with mx.stream(self.stream):
-            self.caches.join(forwarder.caches, forwarder.held)
+            self.caches.join(
+                [each.caches for each in forwarders], [each.held for each in forwarders]
+            )
             mx.eval([entry.state for entry in self.caches.entries])
-        forwarder.caches.clear()
-        self.rows.append(forwarder)
+        for forwarder in forwarders:
+            forwarder.caches.clear()
+        self.rows += forwarders
 
     def leave(self, rows: Sequence[int], *, with_caches: Sequence[int] = ()) -> None:
         """Requests leave; those in ``with_caches`` take their caches along."""

@@ -17,7 +17,7 @@ from mlxfill.contracts import Policy
 from mlxfill.engine.counters import StepClock
 from mlxfill.engine.results import SAMPLED
 from mlxfill.engine.rowforward import RowForwarder, RowWindow
-from mlxfill.engine.rowplan import Chance, curve_for_rows, window_size
+from mlxfill.engine.rowplan import Chance, curve_for_rows, window_size, won_by
 from mlxfill.model.reading import ids as ids_of
 from mlxfill.model.reading import row as row_of
 
@@ -70,10 +70,10 @@ class RowLoop:
 
     # --- rows ---------------------------------------------------------------------------------
 
-    def join(self, row: Row) -> None:
-        """A row at a boundary joins; only between flights."""
-        self.forwarder.join(row.course.forwarder)
-        self.rows.append(row)
+    def join(self, rows: Sequence[Row]) -> None:
+        """Rows at a boundary join; only between flights."""
+        self.forwarder.join([row.course.forwarder for row in rows])
+        self.rows += rows
 
     def leave(self, rows: Sequence[Row], *, with_caches: bool = False) -> None:
         """Rows leave, ``with_caches`` of as many tokens as their forwarders say."""
@@ -137,8 +137,13 @@ class RowLoop:
         if drafting is None or not deepest:
             return Chance(known)
         row.drafts = True
-        cost = drafting.draft_cost / self._curve_of_one.cost(len(self.rows))
-        return Chance(known, deepest, drafting.drafter.survival.rate, cost)
+        return Chance(known, deepest, drafting.drafter.survival.rate, self._draft_cost(row))
+
+    def _draft_cost(self, row: Row) -> float:
+        """Of one draft for a row, in plain steps of all rows."""
+        drafting = row.course.drafting
+        cost = drafting.draft_cost if drafting is not None else 0.0
+        return cost / self._curve_of_one.cost(len(self.rows))
 
     def _assert(self, row: Row, offer: Offer, *, wasted_sample: bool) -> None:
         row.course.account_span(offer, wasted_sample=wasted_sample)
@@ -183,9 +188,27 @@ class RowLoop:
         size, curve = max(window.size for window in windows), self.curve
         if size > 1:
             curve.observe(size, (time.perf_counter() - started) * 1e3)
-        won = sum(len(emitted) for _, emitted in out) / len(self.rows)
-        self.rows[0].course.gate.purse.steps += won - curve.cost(size)
+        self._book(windows, judged)
         return out
+
+    def _book(
+        self, windows: Sequence[RowWindow], judged: Sequence[tuple[Judged, list[int]]]
+    ) -> None:
+        """Book what the drafts of a window won or lost, as one row does."""
+        counts = [
+            (len(window.known), len(values), said.accepted)
+            for window, (said, values) in zip(windows, judged, strict=True)
+        ]
+        gate = self.rows[0].course.gate
+        if any(drafted for _, drafted, _ in counts):
+            drafting = sum(
+                drafted * self._draft_cost(row)
+                for row, (_, drafted, _) in zip(self.rows, counts, strict=True)
+                if row.drafts
+            )
+            gate.purse.steps += won_by(counts, self.curve, drafting)
+        else:
+            gate.purse.stepped()
 
     def _entered(
         self, row: Row, window: RowWindow, said: Judged, values: list[int]

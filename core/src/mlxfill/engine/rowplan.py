@@ -6,6 +6,7 @@ may lose for three that only ride along.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -13,7 +14,7 @@ from attrs import frozen
 from mlxfill.engine.gate import MARGIN, CostCurve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 @frozen
@@ -22,7 +23,7 @@ class Chance:
 
     ``known``: ids that enter in any case, the pending one included; ``limit``: most drafts after
     them; ``rate(i)``: how likely draft i is right once those before it were; ``draft_cost``: of
-    one, in plain steps.
+    one, in plain steps of all rows.
     """
 
     known: int
@@ -30,21 +31,29 @@ class Chance:
     rate: Callable[[int], float] = lambda _: 0.0
     draft_cost: float = 0.0
 
-    def wins(self, most: int) -> list[float]:
-        """Expected new tokens for every window size from 0 to ``most``."""
-        wins, alive = [0.0], 1.0
+    def prospects(self, most: int) -> Iterator[Prospect]:
+        """What the row may expect of windows of 1 to ``most`` ids."""
+        tokens, intact, drafting = 0.0, 1.0, 0.0
         for size in range(1, most + 1):
             draft = size - self.known - 1
             if size < self.known:
-                wins.append(size - 1.0)
+                tokens = size - 1.0
             elif draft < 0:
-                wins.append(float(size))
+                tokens = float(size)
             elif draft < self.limit:
-                alive *= self.rate(draft)
-                wins.append(wins[-1] + alive - self.draft_cost)
-            else:
-                wins.append(wins[-1])
-        return wins
+                intact *= self.rate(draft)
+                tokens += intact
+                drafting += self.draft_cost
+            yield Prospect(tokens, intact, drafting)
+
+
+@frozen
+class Prospect:
+    """Of one row: new ``tokens``, how likely nothing is refused, the cost of its drafts."""
+
+    tokens: float
+    intact: float
+    drafting: float
 
 
 def window_size(
@@ -58,16 +67,36 @@ def window_size(
     most = max(chance.known + chance.limit for chance in chances)
     if not enabled:
         return most
-    wins = [sum(each) for each in zip(*(chance.wins(most) for chance in chances), strict=True)]
     sure = max(chance.known for chance in chances)
-    best, size = wins[1], 1
-    for s in range(2, most + 1):
-        cost = curve.cost(s) * (1.0 + (curve.rewind if s > sure else 0.0))
-        if s > sure and cost - 1.0 > purse:
+    best, chosen = 0.0, 1
+    every = zip(*(chance.prospects(most) for chance in chances), strict=True)
+    for size, rows in enumerate(every, 1):
+        drafting = sum(row.drafting for row in rows)
+        intact = math.prod(row.intact for row in rows)
+        cost = curve.cost(size)
+        loss = cost * (1.0 + curve.rewind) - curve.cost(sure) + drafting
+        if size > sure and loss > purse:
             continue
-        if wins[s] / cost > best * (MARGIN if size == 1 else 1.0):
-            best, size = wins[s] / cost, s
-    return size
+        cost = cost * (1.0 + curve.rewind * (1.0 - intact)) + drafting
+        gain = sum(row.tokens for row in rows) / cost
+        if gain > best * (MARGIN if chosen == 1 else 1.0):
+            best, chosen = gain, size
+    return chosen
+
+
+def won_by(
+    counts: Sequence[tuple[int, int, int]], curve: CostCurve, drafting: float = 0.0
+) -> float:
+    """Steps that the drafts of a window won for its rows, negative where they lost.
+
+    ``counts``: known ids, drafted ids and accepted ones of each row; ``curve`` as above;
+    ``drafting``: what the drafts cost, in plain steps of all rows.
+    """
+    size = max(known + drafted for known, drafted, _ in counts)
+    without = curve.cost(max(known for known, _, _ in counts))
+    refused = any(accepted < drafted for _, drafted, accepted in counts)
+    cost = curve.cost(size) * (1.0 + (curve.rewind if refused else 0.0)) + drafting
+    return sum(accepted for _, _, accepted in counts) / len(counts) - (cost - without)
 
 
 def curve_for_rows(curve: CostCurve, rows: int) -> CostCurve:

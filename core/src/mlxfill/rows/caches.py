@@ -52,7 +52,8 @@ class RowCaches:
     """Caches of B rows.  ``entries`` go to the model as its prompt cache.
 
     A window: ``begin()``, forward ``[B, S]`` ids, ``settle(counts)``: row b keeps the first
-    ``counts[b]`` of its S ids.
+    ``counts[b]`` of its S ids.  Where it is known before how many are a row's own, as in a prompt:
+    ``expect(counts)``, forward, ``advance(counts)``.
     """
 
     def __init__(self) -> None:
@@ -71,16 +72,19 @@ class RowCaches:
 
     # --- rows join and leave ------------------------------------------------------------------
 
-    def join(self, cache: Sequence[Any], held: int) -> None:
-        """Add a row from an mlx-lm prompt cache of ``held`` tokens, which is not changed."""
+    def join(self, caches: Sequence[Sequence[Any]], held: Sequence[int]) -> None:
+        """Add rows from mlx-lm prompt caches of ``held`` tokens each, which are not changed.
+
+        All hold tokens, and so do the rows that are here, or none does.
+        """
         if not self.entries:
-            self.entries = [_rowed(entry, self.lengths) for entry in cache]
-        for entry, single in zip(flat(self.entries), flat(cache), strict=True):
+            self.entries = [_rowed(entry, self.lengths) for entry in caches[0]]
+        for entry, *singles in zip(flat(self.entries), *map(flat, caches), strict=True):
             if isinstance(entry, ArraysCache):
-                _join_states(entry, single)
+                _join_states(entry, singles)
             else:
-                entry.join(single)
-        self.lengths.set([*self.lengths.held, held])
+                entry.join(singles)
+        self.lengths.set([*self.lengths.held, *held])
 
     def keep(self, rows: Sequence[int]) -> None:
         """Only these rows remain, in this order."""
@@ -109,6 +113,24 @@ class RowCaches:
             for entry, before in zip(list(self._states()), self._saved, strict=True):
                 entry.cache = self._taken_back(entry, before, counts, _Taped(size, tape))
         self._saved = []
+        self._move(counts)
+
+    def expect(self, counts: Sequence[int]) -> None:
+        """Before a window of which the first ``counts[b]`` ids are row b's own, the rest padding.
+
+        mlx-lm's models are told by ``lengths`` where recurrent states are to stop.
+        """
+        ragged = len(set(counts)) > 1
+        for entry in self._states():  # each counts its own down
+            entry.lengths = mx.array(list(counts)) if ragged else None  # type: ignore[assignment]
+
+    def advance(self, counts: Sequence[int]) -> None:
+        """Row b has read ``counts[b]`` ids of a window as expected."""
+        for entry in self._states():
+            entry.lengths = None
+        self._move(counts)
+
+    def _move(self, counts: Sequence[int]) -> None:
         self.lengths.set([n + count for n, count in zip(self.lengths.held, counts, strict=True)])
         for entry in flat(self.entries):
             if not isinstance(entry, ArraysCache):
@@ -212,11 +234,14 @@ def _extracted(entry: Any, row: int) -> Any:  # noqa: ANN401
     return entry.extract(row)
 
 
-def _join_states(entry: ArraysCache, single: ArraysCache) -> None:
-    if all(array is None for array in entry.cache):
-        entry.cache = list(single.cache)
-    else:
-        entry.extend(single)
+def _join_states(entry: ArraysCache, singles: Sequence[ArraysCache]) -> None:
+    every = [single.cache for single in singles]
+    if any(array is not None for array in entry.cache):
+        every.insert(0, entry.cache)
+    joined: list[Any] = [
+        None if same[0] is None else mx.concatenate(list(same)) for same in zip(*every, strict=True)
+    ]
+    entry.cache = joined
 
 
 def _picked(arrays: Sequence[Any], rows: Sequence[int]) -> list[Any]:

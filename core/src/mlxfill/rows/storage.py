@@ -112,6 +112,8 @@ class RowKV:
 
     def _write(self, new: Sequence[mx.array]) -> None:
         size, slots = new[0].shape[2], self.slots()
+        if not self.arrays:
+            self.arrays = [fresh[:, :, :0] for fresh in new]
         self._grow(self._longest() + size)
         if len(set(slots)) == 1:
             for array, fresh in zip(self.arrays, new, strict=True):
@@ -150,20 +152,20 @@ class RowKV:
         """The lengths have moved to a new boundary."""
         self._ahead = 0
 
-    def join(self, single: Any) -> None:  # noqa: ANN401
-        """A row from an mlx-lm entry of the kind; called before the lengths know of it."""
-        self._append(self._parts(single))
+    def join(self, singles: Sequence[Any]) -> None:
+        """Rows from mlx-lm entries of the kind; called before the lengths know of them.
 
-    def _append(self, parts: Sequence[mx.array]) -> None:
-        """``[1, heads, n, D]`` each, as another row."""
-        if not self.arrays:
-            self.arrays = list(parts)
-            return
-        size = max(self.arrays[0].shape[2], parts[0].shape[2])
-        pairs = zip(self.arrays, parts, strict=True)
+        All of them hold tokens, and so do the rows that are here, or none does.
+        """
+        self._append([self._parts(single) for single in singles if single.offset])
+
+    def _append(self, rows: Sequence[Sequence[mx.array]]) -> None:
+        """More rows: of each the arrays ``[1, heads, n, D]``."""
+        every = [self.arrays, *rows] if self.arrays else rows
+        size = max((parts[0].shape[2] for parts in every), default=0)
         self.arrays = [
-            mx.concatenate([_longer(array, size - array.shape[2]) for array in pair])
-            for pair in pairs
+            mx.concatenate([_longer(array, size - array.shape[2]) for array in same])
+            for same in zip(*every, strict=True)
         ]
 
     def keep(self, rows: Sequence[int]) -> None:
@@ -183,8 +185,9 @@ class RowKV:
     def extract(self, row: int) -> Any:  # noqa: ANN401
         """The row as an mlx-lm entry of its own."""
         single, held = KVCache(), self._lengths.held[row]
-        single.keys, single.values = self._row(row, 0, held)
-        single.offset = held
+        if self.arrays:
+            single.keys, single.values = self._row(row, 0, held)
+            single.offset = held
         return single
 
     def _row(self, row: int, first: int, last: int) -> list[mx.array]:
@@ -289,15 +292,15 @@ class RowSlidingKV(RowKV):
         olds = [max(n - self.window, 0) for n in slots]
         rows = [self._row(b, olds[b], slots[b]) for b in range(len(slots))]
         self.arrays = []
-        for parts in rows:
-            self._append(parts)
+        self._append(rows)
         self.starts = [first + old for first, old in zip(self.starts, olds, strict=True)]
 
-    def join(self, single: Any) -> None:  # noqa: ANN401
-        """A row from a ring."""
-        parts = self._parts(single)
-        self._append(parts)
-        self.starts.append(single.offset - parts[0].shape[2])
+    def join(self, singles: Sequence[Any]) -> None:
+        """Rows from rings."""
+        rows = [self._parts(single) for single in singles if single.offset]
+        self._append(rows)
+        held = [parts[0].shape[2] for parts in rows] or [0] * len(singles)
+        self.starts += [single.offset - n for single, n in zip(singles, held, strict=True)]
 
     def keep(self, rows: Sequence[int]) -> None:
         """Only these rows remain, in this order."""

@@ -1,0 +1,47 @@
+"""Parts of several prompts through the target in one forward."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+
+from mlxfill.rows.caches import RowCaches
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlxfill.model.target import Target
+
+PAD = 0
+"""Fills the window of a row that has less to say; nobody sees it."""
+
+
+def read_rows(
+    target: Target,
+    caches: Sequence[list[Any]],
+    held: Sequence[int],
+    chunks: Sequence[Sequence[int]],
+    tap_layers: Sequence[int] = (),
+) -> mx.array | None:
+    """Forward ``chunks[b]`` after the ``held[b]`` tokens of ``caches[b]``, without a head.
+
+    Each of the mlx-lm caches holds its chunk afterwards.  All of them held tokens before, or none
+    did; where chunks are of unequal length the shorter ones are filled up behind their end.
+
+    :returns: taps ``[B, longest, n*H]`` of ``tap_layers``, None without any.
+    """
+    rows = RowCaches()
+    rows.join(caches, held)
+    counts = [len(chunk) for chunk in chunks]
+    size = max(counts)
+    ids = mx.array([[*chunk, *[PAD] * (size - len(chunk))] for chunk in chunks], mx.int32)
+    rows.expect(counts)
+    with target.taping(tap_layers) if tap_layers else nullcontext() as tape:
+        target.forward(ids, rows.entries)
+    rows.advance(counts)
+    for at, cache in enumerate(caches):
+        cache[:] = rows.extract(at)
+    mx.eval([entry.state for cache in caches for entry in cache])
+    return target.taps(tape, tap_layers) if tape is not None else None
