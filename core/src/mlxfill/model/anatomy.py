@@ -35,9 +35,9 @@ def find_body(model: nn.Module) -> nn.Module | None:
     return None
 
 
-def mixers(layers: list[nn.Module]) -> list[nn.Module]:
-    """Children of the layers that take a cache: attention, state-space and convolution blocks."""
-    children = (c for layer in layers for c in layer.children().values())
+def mixers(owners: list[nn.Module]) -> list[nn.Module]:
+    """Children of ``owners`` that take a cache: attention, state-space and convolution blocks."""
+    children = (c for owner in owners for c in owner.children().values())
     return [c for c in children if isinstance(c, nn.Module) and takes_cache(c)]
 
 
@@ -50,6 +50,9 @@ def takes_cache(module: nn.Module) -> bool:
 
 
 def find_embedding(body: nn.Module, vocab_size: int) -> nn.Module | None:
-    """The body's token embedding: the one whose rows are nearest to the vocabulary."""
-    tables = [c for c in body.children().values() if is_embedding(c)]
+    """The body's token embedding: the one whose rows are nearest to the vocabulary.
+
+    None where the body has no plain table: rows may depend on the ids before.
+    """
+    tables = [c for c in body.children().values() if is_embedding(c) and "weight" in c]
     return min(tables, key=lambda t: abs(t.weight.shape[0] - vocab_size), default=None)

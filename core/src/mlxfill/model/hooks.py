@@ -163,12 +163,19 @@ def _layer_call(original: type, mode: _Mode) -> Any:  # noqa: ANN401
         tape = mode.tape
         if tape is None:
             return inner(self, *args, **kwargs)
-        call = LayerCall(self, args, kwargs)
+        call = LayerCall(
+            self, tuple(map(_as_given, args)), {k: _as_given(v) for k, v in kwargs.items()}
+        )
         tape.calls.append(call)
         call.output = inner(self, *args, **kwargs)
         return call.output
 
     return __call__
+
+
+def _as_given(value: Any) -> Any:  # noqa: ANN401
+    """An argument as it is now: layers write into a dictionary that they share."""
+    return dict(value) if isinstance(value, dict) else value
 
 
 def acquire(model: nn.Module, body: nn.Module | None, layers: list[nn.Module]) -> ModelHooks:

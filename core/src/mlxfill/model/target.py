@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 import mlx.core as mx
-from mlx_lm.models.cache import ArraysCache, make_prompt_cache
+from mlx_lm.models.cache import make_prompt_cache
 
 from mlxfill.errors import DrafterError, ModelError
 from mlxfill.model import anatomy, hooks
@@ -41,9 +41,13 @@ class Target:
             [layer for part in anatomy.layer_lists(body) for layer in part] if body else []
         )
         self.layer_count = len(self.layers)
+        caches = self.new_cache()
+        self.cache_kinds = frozenset(type(entry) for entry in caches)
         # Where states must be replayed, the innermost module that takes the cache is the cheapest.
-        recurrent = any(isinstance(c, ArraysCache) for c in self.new_cache())
-        taped = [*self.layers, *(anatomy.mixers(self.layers) if recurrent else ())]
+        # A body may feed one itself, beside its layers.
+        owners = [body, *self.layers] if body else []
+        replayed = any(not hasattr(entry, "trim") for entry in caches)
+        taped = [*self.layers, *(anatomy.mixers(owners) if replayed else ())]
         self._hooks = hooks.acquire(model, None if body is model else body, taped)
         self._closed = False
         self.split, self.reason = False, "no module owns both an embedding and layers"

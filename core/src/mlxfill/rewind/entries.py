@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+import mlx.core as mx
 from mlx_lm.models.cache import (
     ArraysCache,
     CacheList,
@@ -27,6 +28,17 @@ def flat(cache: Iterable[Any]) -> Iterator[Any]:
             yield from flat(entry.caches)
         else:
             yield entry
+
+
+def kept(value: Any) -> Any:  # noqa: ANN401
+    """A copy whose arrays are handles of their own: writing through the others leaves them be."""
+    if isinstance(value, mx.array):
+        return copy.copy(value)
+    if isinstance(value, dict):
+        return {key: kept(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(kept(each) for each in value)
+    return value
 
 
 class Trimming:
@@ -126,6 +138,44 @@ class Rotating:
         self._saved = ()
         if keep:
             e.update_and_fetch(keys, values)
+
+
+class Restoring:
+    """An entry of a model's own making: what it holds is put back, and its layer called again."""
+
+    needs_replay = True
+
+    def __init__(self, entry: Any, layer: LayerReplay) -> None:  # noqa: ANN401
+        """``entry`` is one of ``is_plain``."""
+        self.entry, self.layer = entry, layer
+        self._saved: dict[str, Any] = {}
+
+    def begin(self) -> None:
+        """Keep handles of all arrays, and the numbers beside them."""
+        self._saved = kept(vars(self.entry))
+
+    def commit(self) -> None:
+        """Let the old contents go."""
+        self._saved = {}
+
+    def rewind(self, keep: int) -> None:
+        """Restore, then let the layer process its kept inputs again."""
+        self.entry.__dict__, self._saved = self._saved, {}
+        if keep:
+            self.layer.replay(keep)
+
+
+def is_plain(entry: Any) -> bool:  # noqa: ANN401
+    """Whether an object is nothing but arrays, numbers, texts and containers of them."""
+    return hasattr(entry, "__dict__") and all(_is_value(each) for each in vars(entry).values())
+
+
+def _is_value(value: Any) -> bool:  # noqa: ANN401
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, list | tuple):
+        return all(_is_value(each) for each in value)
+    return value is None or isinstance(value, mx.array | mx.Dtype | int | float | str)
 
 
 class Composite:

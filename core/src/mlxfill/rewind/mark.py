@@ -6,13 +6,11 @@ forward at a time, into caches of any kind; a mark remembers where it started.
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any
 
-import mlx.core as mx
 from mlx_lm.models.cache import ChunkedKVCache, ConcatenateKVCache
 
-from mlxfill.rewind.entries import flat
+from mlxfill.rewind.entries import flat, kept
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +38,7 @@ class CacheMark:
             if _can_trim(entry, ahead):
                 self._offsets.append((entry, entry.offset))
             else:
-                self._contents.append((entry, _kept(vars(entry))))
+                self._contents.append((entry, kept(vars(entry))))
 
     def back(self, keep: int) -> int:
         """Take the cache back to ``keep`` tokens after the mark, or to the mark itself.
@@ -64,14 +62,3 @@ def _can_trim(entry: Any, ahead: int) -> bool:  # noqa: ANN401
         return bool(entry.offset - entry.start_position + ahead <= entry.chunk_size)
     size = getattr(entry, "max_size", None)
     return size is None or entry.offset + ahead < size
-
-
-def _kept(value: Any) -> Any:  # noqa: ANN401
-    """A copy whose arrays are handles of their own: writing through the others leaves them be."""
-    if isinstance(value, mx.array):
-        return copy.copy(value)
-    if isinstance(value, dict):
-        return {key: _kept(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_kept(each) for each in value)
-    return value

@@ -90,6 +90,8 @@ def cut(  # noqa: PLR0911 - one return a shape
     """
     if isinstance(value, tuple | list):
         return type(value)(cut(v, keep, size, mask=mask) for v in value)
+    if isinstance(value, dict):
+        return {k: cut(v, keep, size, mask=mask) for k, v in value.items()}
     if not isinstance(value, mx.array):
         return value
     is_mask = mask or value.dtype == mx.bool_

@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from mlxfill.errors import ModelError
 from mlxfill.model.reading import one_float
-from mlxfill.rewind.entries import builtin_rewinder
+from mlxfill.rewind.entries import Restoring, builtin_rewinder, is_plain
 from mlxfill.rewind.replay import TapedLayer, Window
 
 if TYPE_CHECKING:
@@ -54,13 +54,20 @@ class CacheWindow:
         self._entries = list(self.cache)
         self._rewinders, self.unsupported = [], ""
         for entry in self._entries:
-            layer = TapedLayer(self._window, entry)
-            rewinder = builtin_rewinder(entry, layer) or self._make(entry, layer)
+            rewinder = self._rewinder(entry)
             if rewinder is None:
                 self.unsupported = type(entry).__name__
                 return
             self._rewinders.append(rewinder)
         self.needs_tape = any(getattr(r, "needs_replay", True) for r in self._rewinders)
+
+    def _rewinder(self, entry: Any) -> CacheRewinder | None:  # noqa: ANN401
+        """That of a kind nobody knows only where the model makes it: that one has been tried."""
+        layer = TapedLayer(self._window, entry)
+        known = builtin_rewinder(entry, layer) or self._make(entry, layer)
+        if known is None and type(entry) in self.target.cache_kinds and is_plain(entry):
+            return Restoring(entry, layer)
+        return known
 
     def begin(self, size: int) -> None:
         """Before a window of ``size`` ids."""
