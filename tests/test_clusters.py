@@ -162,6 +162,23 @@ def test_a_group_that_cannot_be_joined_is_one_line() -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--model", "{gpt2}"], "mlx-lm cannot split a gpt2 model over 2 ranks"),
+        (["--modle", "tiny"], "No such option: --modle"),
+    ],
+)
+def test_what_all_ranks_refuse_is_said_once(
+    arguments: list[str], complaint: str, tmp_path: Path
+) -> None:
+    gpt2 = tiny_folder(tmp_path / "gpt2", "gpt2")
+    named = [argument.format(gpt2=gpt2) for argument in arguments]
+    done = launch(BIN / "mlxfill", "generate", *named, "Hi.")
+    assert done.stderr.count("error") == 1
+    assert f"error: {complaint}" in done.stderr
+
+
 def test_a_group_of_one_is_no_group(tmp_path: Path) -> None:
     folder = tiny_folder(tmp_path / "gpt2", "gpt2")
     options: dict[str, Any] = {"plugins": [], "config": {}}

@@ -301,6 +301,17 @@ def test_list_shows_what_is_on_off_broken_and_missing(
     assert "mlxfill_zz_off" not in site.imported()
 
 
+def test_list_says_what_can_be_had_of_a_plugin_that_is_off(
+    run: Any, site: FakeSite, workplace: Path
+) -> None:
+    site.add("zz-ready", "raise SystemExit", commands=["zz-go"], models=["zz-small"])
+    (workplace / "mlxfill.toml").write_text("plugins = []")
+    (line,) = [line for line in run("plugins", "list").lines if line.startswith("zz-ready")]
+    assert line.split()[:3] == ["zz-ready", "on", "demand"]
+    assert line.endswith("mlxfill zz-go, --model zz-small")
+    assert "mlxfill_zz_ready" not in site.imported()
+
+
 def test_list_follows_what_is_installed(run: Any, site: FakeSite) -> None:
     module = site.add("zz-aa")
     assert "zz-aa" in rows(run("plugins", "list"))

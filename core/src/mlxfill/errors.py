@@ -8,7 +8,13 @@ not know this module.
 
 
 class MlxfillError(Exception):
-    """Base of all errors of mlxfill."""
+    """Base of all errors of mlxfill.
+
+    ``on_every_rank``: all ranks that share the model raise this very error, so that one may speak
+    for all of them.
+    """
+
+    on_every_rank = False
 
 
 class InputError(MlxfillError, ValueError):

@@ -284,6 +284,12 @@ def test_options_of_the_template_reach_it(ask: Any) -> None:
     assert closed != expected
 
 
+def test_no_tokens_make_no_table(ask: Any) -> None:
+    outcome = ask("abc", "--max-tokens", "0")
+    assert (outcome.code, outcome.out.strip()) == (0, "")
+    assert outcome.err.splitlines() == ["stopped at max_tokens 0: -m N allows more"]
+
+
 # --- wrong use: one line, exit code 2 --------------------------------------------
 
 
@@ -292,6 +298,7 @@ def test_options_of_the_template_reach_it(ask: Any) -> None:
     [
         ([""], "the prompt is empty"),
         (["-"], "the prompt is empty"),
+        (["a", "b"], "unexpected extra argument(s) (b): put quotes around a prompt of several"),
         (["a", "--max-tokens", "-2"], "max_tokens must be a whole number of at least -1, not -2"),
         (["a", "--temp", "-1"], "temperature must be 0 to 1e+06, not -1.0"),
         (["a", "--top-p", "1.5"], "top_p must be 0 to 1, not 1.5"),

@@ -80,6 +80,7 @@ def _report(console: Console, engine: Engine, result: Result, *, origins: bool) 
         console.print(logprobs_table(result, texts))
     if origins:
         console.print(legend(result.origins))
-    console.print(stats_table(result.stats))
+    if result.tokens:
+        console.print(stats_table(result.stats))
     print_cut(console, result)
     print_faults(console, result.faults)

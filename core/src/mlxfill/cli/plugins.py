@@ -57,14 +57,20 @@ def info(
 
 
 def _print_table(statuses: list[Status]) -> None:
-    rows = [("NAME", "STATE", "VERSION", "DISTRIBUTION", "HOOKS OR PROBLEM")]
-    for status in statuses:
-        last = status.problem or ", ".join(hook.removeprefix("mlxfill_") for hook in status.hooks)
-        rows.append((status.name, status.state, status.version, status.distribution, last))
+    rows = [("NAME", "STATE", "VERSION", "DISTRIBUTION", "HOOKS, COMMANDS, MODELS OR PROBLEM")]
+    rows += [(s.name, s.state, s.version, s.distribution, _in_short(s)) for s in statuses]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     for *cells, last in rows:
         padded = (f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
         typer.echo("  ".join([*padded, last]).rstrip())
+
+
+def _in_short(status: Status) -> str:
+    """What is wrong with a plugin, else its hooks, else what can be had of it by name."""
+    if status.problem or status.hooks:
+        return status.problem or ", ".join(h.removeprefix("mlxfill_") for h in status.hooks)
+    commands = [f"mlxfill {name}" for name in status.commands]
+    return ", ".join([*commands, *(f"--model {name}" for name in status.models)])
 
 
 def _print_details(shown: dict[str, object]) -> None:

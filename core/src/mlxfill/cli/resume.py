@@ -34,7 +34,7 @@ def resume(stored: Stored, output: Output) -> None:
     """Finish a reply that was saved with --checkpoint, and print all of it."""
     from mlxfill.cli.waiting import waiting
     from mlxfill.engine import Checkpoint
-    from mlxfill.engine.checkpoint.identity import load_again
+    from mlxfill.engine.loading import load_again
 
     checkpoint = Checkpoint.load(stored.file)
     origin = checkpoint.content["origin"]

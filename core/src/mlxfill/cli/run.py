@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from errno import EDQUOT, EFBIG, ENOSPC
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.main import get_group
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+LAST_WORD = 10.0
+"""Seconds that a process leaves to the first of its group for an error that all have."""
 FULL = (ENOSPC, EDQUOT, EFBIG)
 """What a file says that takes no more: of the disk, of the user's share, of its own size."""
 
@@ -71,7 +74,7 @@ def _report(error: Exception) -> int:
         error = _backend_missing() or error
     if isinstance(error, MlxfillError):
         for line in str(error).splitlines():
-            _say(line)
+            _say(line, of_all=error.on_every_rank)
         return WRONG_USE if isinstance(error, InputError | ConfigError | PluginError) else FAILED
     # An error at a file of a name has the name; whoever writes other files handles a full disk.
     if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
@@ -84,11 +87,21 @@ def _report(error: Exception) -> int:
     # Errors in options have no public class that all releases of typer share, but this method.
     message = getattr(error, "format_message", None)
     if message is not None:
-        at = getattr(getattr(error, "ctx", None), "command_path", "mlxfill")
-        _say(f"{' '.join(message().split())} (see {at} --help)")
+        context = getattr(error, "ctx", None)
+        at = getattr(context, "command_path", "mlxfill")
+        line = f"{' '.join(message().split())}{_quoting(message(), context)} (see {at} --help)"
+        _say(line, of_all=True)  # all ranks were given these arguments
         return WRONG_USE
     _say(f"{type(error).__name__}: {' '.join(str(error).split())} (--debug shows where)")
     return FAILED
+
+
+def _quoting(message: str, context: Any) -> str:  # noqa: ANN401 - typer's, of no public class
+    """A hint for words that a shell has taken apart, where the command takes a text."""
+    if "unexpected extra argument" not in message or context is None:
+        return ""
+    takes_text = any(parameter.metavar == "PROMPT" for parameter in context.command.params)
+    return ": put quotes around a prompt of several words" if takes_text else ""
 
 
 def _backend_missing() -> BackendMissingError | None:
@@ -112,6 +125,10 @@ def _drop_output() -> None:
         os.close(nowhere)
 
 
-def _say(line: str) -> None:
-    rank = os.environ.get("MLX_RANK", "0")  # which of the processes that share a model
+def _say(line: str, *, of_all: bool = False) -> None:
+    """Print an error; ``of_all``: of the processes that share a model the first one speaks."""
+    rank = os.environ.get("MLX_RANK", "0")
+    if of_all and rank != "0":
+        time.sleep(LAST_WORD)  # the launcher ends all as soon as one has ended
+        return
     typer.echo(f"error{f' of rank {rank}' if rank != '0' else ''}: {line}", err=True)

@@ -16,16 +16,20 @@ if TYPE_CHECKING:
     from mlxfill.plugins import Claim
 
 
+State = Literal["on", "on demand", "off", "broken", "missing"]
+
+
 @frozen
 class Status:
     """One plugin.  ``hooks`` and ``settings`` are known of plugins that are on only.
 
+    ``state``: ``on demand`` is off, with commands or models that can be had by their names.
     ``problem``: why it is broken or missing, in one line.  ``settings``: its table in the config
     as it holds now, each value as TOML.
     """
 
     name: str
-    state: Literal["on", "off", "broken", "missing"]
+    state: State
     distribution: str
     version: str
     entry_point: str
@@ -47,17 +51,20 @@ def survey(config: Config) -> list[Status]:
     def status(name: str) -> Status:
         claims = catalogue.plugins.get(name, [])
         on = name in manager.names
-        broken: Literal["broken", "missing"] = "broken" if claims else "missing"
+        commands, models = _of(claims, catalogue.commands), _of(claims, catalogue.models)
+        off: State = "on demand" if commands or models else "off"
+        if name in problems:
+            off = "broken" if claims else "missing"
         return Status(
             name,
-            "on" if on else broken if name in problems else "off",
+            "on" if on else off,
             " and ".join(claim.distribution for claim in claims),
             " and ".join(claim.version for claim in claims),
             " and ".join(claim.target for claim in claims),
             claims[0].summary if claims else "",
             manager.hooks(name) if on else (),
-            _of(claims, catalogue.commands),
-            _of(claims, catalogue.models),
+            commands,
+            models,
             _settings(config, manager, name) if on else {},
             problems.get(name),
         )

@@ -8,6 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from mlxfill.engine.legal import is_whole
+from mlxfill.engine.roles import check_roles
 from mlxfill.errors import InputError, TemplateError
 
 
@@ -28,7 +29,7 @@ def make_prompt(
 ) -> Prompt:
     """A string or ids as they are, chat messages through the template; a ``Prompt`` is ready.
 
-    :raises InputError: nothing usable was given.
+    :raises InputError: nothing usable was given, or the template does not know a message's role.
     :raises TemplateError: the template is missing or refuses the messages.
     """
     if isinstance(given, Prompt):
@@ -46,6 +47,12 @@ def make_prompt(
     items = list(given)
     if items and all(isinstance(i, Mapping) for i in items):
         text = render(tokenizer, items, tools, options)
+        check_roles(
+            items,
+            text,
+            template_source(tokenizer),
+            lambda some: render(tokenizer, some, tools, options),
+        )
         require_text(text)
         ids = tokenizer.encode(text, add_special_tokens=False)
         return Prompt(tuple(ids), text, tuple(items))
@@ -70,6 +77,12 @@ def encode(tokenizer: Any, text: str) -> list[int]:  # noqa: ANN401
     """Ids of a raw prompt, with a BOS unless the text begins with it (mlx-lm's rule)."""
     bos = tokenizer.bos_token
     return list(tokenizer.encode(text, add_special_tokens=bos is None or not text.startswith(bos)))
+
+
+def template_source(tokenizer: Any) -> str:  # noqa: ANN401
+    """The chat template; "" where mlx-lm has code in its place."""
+    source = getattr(tokenizer, "chat_template", None)
+    return source if isinstance(source, str) else ""
 
 
 def render(

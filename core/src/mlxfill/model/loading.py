@@ -110,19 +110,23 @@ def _split(model: Any, group: Any, path: Path) -> None:  # noqa: ANN401 - an mlx
     ranks = group.size()
     if not hasattr(model, "shard"):
         kind = type(model).__module__.rpartition(".")[2]
-        raise ModelError(
+        refusal = ModelError(
             f"mlx-lm cannot split a {kind} model over {ranks} ranks: run {path} in one process"
         )
+        refusal.on_every_rank = True
+        raise refusal
     try:
         model.shard(group)
         mx.eval(model.parameters())
         mx.eval(model(mx.zeros((1, 1), mx.int32)))  # heads cut in two only show when it runs
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ModelError(
-            f"{path} cannot be split over {ranks} ranks ({reason}): take a number that divides its"
-            " attention heads and key-value heads"
-        ) from error
+        failure = ModelError(
+            f"{path} cannot be split over {ranks} ranks ({reason.rstrip('.')}): take a number that"
+            " divides its attention heads and key-value heads"
+        )
+        failure.on_every_rank = isinstance(error, ValueError)  # shapes, not one machine's memory
+        raise failure from error
 
 
 def check_files(path: Path) -> None:

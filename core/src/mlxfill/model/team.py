@@ -80,10 +80,12 @@ class Team:
         mine = int.from_bytes(hashlib.sha256(repr(facts).encode()).digest()[:7], "big")
         others = self._sum(int(mine != self.share_number(mine)))
         if others:
-            raise InputError(
+            error = InputError(
                 f"{others} of {self.size} ranks have another {what} than rank 0: "
                 "start all of them with the same arguments, files and versions"
             )
+            error.on_every_rank = True
+            raise error
 
     def _sum(self, number: int) -> int:
         if self._group is None:

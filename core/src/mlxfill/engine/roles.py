@@ -1,0 +1,66 @@
+"""Messages that would be lost, or misread, because of their role.
+
+Many chat templates write nothing for a role that they do not know; others write any role as it is,
+and the model reads a word that it was never trained on.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from mlxfill.errors import InputError
+from mlxfill.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Messages = Sequence[Mapping[str, Any]]
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+"""Those of OpenAI's format."""
+OWN_NAME = re.compile(rf"(?:{'|'.join(ROLES)})[^a-z]")
+"""``user_1``, ``assistant-b``: somebody's own names, not slips of the pen."""
+
+
+def check_roles(
+    messages: Messages, text: str, template: str, write: Callable[[Messages], str]
+) -> None:
+    """Refuse a role that is misspelt, or whose message the template leaves out.
+
+    A role that the template names, or one that it writes as it stands, is legal.
+
+    :param text: what the template made of ``messages``.
+    :param template: its source, "" where there is none to look at.
+    :param write: applies it to other messages.
+    :raises InputError: names the message, its role and those that the template knows.
+    """
+    roles = [str(message.get("role")) for message in messages]
+    named = {role for role in set(roles) if _quoted(role, template)}
+    for at, role in enumerate(roles):
+        if role in named:
+            continue
+        if _misspelt(role) or _left_out(at, messages, text, write):
+            known = [name for name in ROLES if _quoted(name, template)] or ROLES
+            hint = did_you_mean(role, known) or f"; it knows {', '.join(known)}"
+            raise InputError(
+                f"message {at} has the role {role!r}, which the chat template does not know{hint}"
+            )
+
+
+def _quoted(role: str, template: str) -> bool:
+    return f"'{role}'" in template or f'"{role}"' in template
+
+
+def _misspelt(role: str) -> bool:
+    return role not in ROLES and not OWN_NAME.match(role) and bool(did_you_mean(role, ROLES))
+
+
+def _left_out(at: int, messages: Messages, text: str, write: Callable[[Messages], str]) -> bool:
+    content = messages[at].get("content")
+    if not isinstance(content, str) or not content.strip() or content.strip() in text:
+        return False
+    try:  # a template may write a text in another way: does anything depend on this message?
+        return write([*messages[:at], *messages[at + 1 :]]) == text
+    except Exception:  # noqa: BLE001 - a template raises what it likes
+        return False

@@ -1,0 +1,70 @@
+"""A message whose role the chat template does not know is not lost without a word."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from mlxfill import InputError
+from mlxfill.testing import engine_with, shared_model, tiny_tokenizer
+
+WRITES_ANY = "{% for m in messages %}<user>{{ m.role }}: {{ m.content }}<end>{% endfor %}<reply>"
+KNOWS_FOUR = (
+    "{% for m in messages %}"
+    "{% if m.role in ('system', 'user', 'assistant', 'critic') %}<user>{{ m.content }}<end>"
+    "{% endif %}{% endfor %}<reply>"
+)
+SPELLS_OUT = (
+    "{% for m in messages if m.role != 'tool' %}{{ m.role }}{{ m.content | upper }}{% endfor %}"
+)
+
+
+def asked(template: str, *roles: str) -> str:
+    """What refuses messages of these roles; "" when nothing does."""
+    raw: Any = copy.deepcopy(tiny_tokenizer()._tokenizer)
+    raw.chat_template = template
+    messages = [{"role": role, "content": f"said by {at}"} for at, role in enumerate(roles)]
+    with engine_with(shared_model("llama"), tokenizer=TokenizerWrapper(raw)) as engine:
+        try:
+            engine.generate(messages, max_tokens=1)
+        except InputError as error:
+            return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("template", [WRITES_ANY, KNOWS_FOUR])
+@pytest.mark.parametrize(
+    ("role", "meant"),
+    [("usr", "user"), ("User", "user"), ("asistant", "assistant"), ("sytem", "system")],
+)
+def test_a_misspelt_role_is_one_line_with_the_one_that_was_meant(
+    template: str, role: str, meant: str
+) -> None:
+    assert asked(template, "user", role) == (
+        f"message 1 has the role {role!r}, which the chat template does not know; "
+        f"did you mean {meant!r}?"
+    )
+
+
+@pytest.mark.parametrize("role", ["wizard", "developer", "function"])
+def test_a_message_that_the_template_would_leave_out_is_refused(role: str) -> None:
+    assert asked(KNOWS_FOUR, role, "user") == (
+        f"message 0 has the role {role!r}, which the chat template does not know; "
+        "it knows system, user, assistant"
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "roles"),
+    [
+        (KNOWS_FOUR, ["system", "user", "assistant", "critic", "user"]),
+        (WRITES_ANY, ["developer", "user", "tool", "user_2", "wizard"]),
+        (SPELLS_OUT, ["user", "wizard"]),  # the text is not in the prompt as it stands
+        (SPELLS_OUT, ["user", "tool"]),  # left out, but on purpose
+    ],
+)
+def test_what_a_template_names_or_writes_is_legal(template: str, roles: list[str]) -> None:
+    assert asked(template, *roles) == ""
