@@ -127,6 +127,15 @@ def test_a_copied_assert_that_a_cut_leaves_open_is_verified() -> None:
     assert only_offer(sure(9, 8, EOS, QUOTE, delimiter_bound=True)) == ((9, 8), Policy.VERIFY)
     whole = sure(9, 8, 7, QUOTE, delimiter_bound=True)
     assert only_offer(whole, max_span=4) == ((9, 8, 7, QUOTE), Policy.ASSERT)
+    longer = sure(9, 8, 7, QUOTE, 6, delimiter_bound=True)
+    assert only_offer(longer) == ((9, 8, 7, QUOTE), Policy.ASSERT)
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_a_copied_assert_that_is_not_cut_stays_sure(count: int) -> None:
+    """Where it ends is its source's claim, delimiter or not."""
+    whole = sure(*[9] * count, delimiter_bound=True)
+    assert only_offer(whole, max_span=count, budget=count) == (whole.ids, Policy.ASSERT)
 
 
 def test_a_budget_cut_leaves_a_scaffold_sure() -> None:
@@ -215,13 +224,15 @@ def test_an_outcome_is_told_once() -> None:
 def test_every_source_observes_every_token_in_order() -> None:
     one, two = Asked(), Asked()
     table = session(one, two, budget=9)
+    assert not table.complete()
     for ids in ([1], [2, 3, 4], [5]):
         table.add(ids)
     assert one.observed == two.observed == [1, 2, 3, 4, 5]
     assert table.view.length == len(PROMPT) + 5
     assert table.view.budget == 4
+    assert list(table.view.tail(1)) == [5]
     assert list(table.view.tail(2)) == [4, 5]
-    assert list(table.view.tail(0)) == []
+    assert list(table.view.tail(0)) == list(table.view.tail(-2)) == []
     assert list(table.view.tail(99)) == [*PROMPT, 1, 2, 3, 4, 5]
 
 
@@ -263,12 +274,12 @@ def test_near_is_asked_of_those_that_have_it() -> None:
 
 
 def test_branch_stops_are_counted() -> None:
-    table = session(Asked(verify(1, 2, branch_stop=True), verify(3, 4)))
-    for _ in range(2):
+    table = session(Asked(*[verify(1, 2, branch_stop=True)] * 2, verify(3, 4)))
+    for _ in range(3):
         assert table.ask() is not None
         table.settle(0, 1)
-    assert table.counts["branch_stops"] == 1
-    assert table.counts["offers"] == 2
+    assert table.counts["branch_stops"] == 2
+    assert table.counts["offers"] == 3
 
 
 # --- sources that lie --------------------------------------------------------------------
@@ -320,6 +331,8 @@ def test_a_source_that_raises_leaves_the_table(where: str) -> None:
 LIES: dict[str, Any] = {
     "float": Proposal((1, 2.0), Policy.VERIFY, "x"),  # type: ignore[arg-type]
     "bool": Proposal((1, True), Policy.VERIFY, "x"),
+    "floats alone": Proposal((1.0, 2.0), Policy.VERIFY, "x"),  # type: ignore[arg-type]
+    "bools alone": Proposal((False, True), Policy.VERIFY, "x"),
     "negative": verify(1, -1),
     "beyond the vocabulary": verify(1, VOCABULARY),
     "far beyond": verify(1, 1 << 70),
@@ -371,6 +384,23 @@ def test_a_source_that_is_slow_twice_leaves_the_table(monkeypatch: pytest.Monkey
     (fault,) = faults
     assert "took 1.00 s" in fault.message
     assert table.seats == []
+
+
+@pytest.mark.parametrize(("took", "stays"), [(0.5, True), (0.75, False)])
+def test_a_call_may_take_all_of_its_time(
+    monkeypatch: pytest.MonkeyPatch, took: float, *, stays: bool
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+
+    class Slow(Asked):
+        def propose(self, view: Any) -> None:  # noqa: ARG002
+            clock[0] += took
+
+    table = session(Slow(), propose_budget_s=0.5)
+    for _ in range(4):
+        table.ask()
+    assert bool(table.seats) is stays
 
 
 def test_an_object_without_the_methods_of_a_source_is_never_seated() -> None:
@@ -456,6 +486,27 @@ def test_right_ids_add_up_to_evidence_and_a_wrong_one_ends_it() -> None:
     assert seen == [0, 2, 5, 6, 0, 3]
 
 
+def test_evidence_may_be_long() -> None:
+    ids = [1] * 300
+    learnt: list[tuple[int, bool]] = []
+
+    class Noting(Survival):
+        def learn(self, evidence: int, hit: bool) -> None:
+            learnt.append((evidence, hit))
+
+    table = session(Asked(*[verify(*ids)] * 3), max_span=400, budget=1000)
+    table.seats[0].survival = Noting()
+    seen = []
+    for accepted, judged in [(len(ids), len([*ids])), (290, 291), (0, 0)]:
+        offer = table.ask()
+        assert offer is not None
+        seen.append(offer.evidence)
+        table.settle(accepted, judged)
+    assert seen == [0, 300, 0]
+    assert learnt[-1] == (590, False)
+    assert all(hit for _, hit in learnt[:-1])
+
+
 def test_evidence_is_the_sources_count_where_that_is_more() -> None:
     table = session(Asked(verify(1, 2), verify(1, 2, evidence=7), verify(1, 2, evidence=3)))
     seen = []
@@ -465,6 +516,17 @@ def test_evidence_is_the_sources_count_where_that_is_more() -> None:
         seen.append(offer.evidence)
         table.settle(2, 2)
     assert seen == [0, 7, 9]
+
+
+def test_evidence_is_never_less_than_none() -> None:
+    """Whatever a source claims, at first and after a wrong id."""
+    table = session(Asked(*[verify(1, 2, evidence=-3)] * 3))
+    for _ in range(3):
+        offer = table.ask()
+        assert offer is not None
+        assert offer.evidence == 0
+        table.settle(0, 1)
+        table.drop_streaks()
 
 
 def test_evidence_is_gone_when_nobody_offered() -> None:
@@ -486,10 +548,10 @@ def test_every_judged_id_is_learnt_with_what_led_up_to_it() -> None:
 
     table = session(Asked(verify(1, 2, 3), verify(1, 2, 3)))
     table.seats[0].survival = Noting()
-    for accepted, judged in [(2, 2), (1, 2)]:
+    for accepted, judged in [(3, 3), (1, 2)]:
         assert table.ask() is not None
         table.settle(accepted, judged)
-    assert learnt == [(0, True), (1, True), (2, True), (3, False)]
+    assert learnt == [(0, True), (1, True), (2, True), (3, True), (4, False)]
 
 
 def test_asserts_are_no_evidence() -> None:
@@ -527,6 +589,7 @@ def test_two_slow_calls_count_when_they_are_close(
 
     faults: list[Fault] = []
     table = session(Slow(), faults=faults)
+    table.add([1] * 60)
     table.ask()
     table.add([1] * between)
     table.ask()
