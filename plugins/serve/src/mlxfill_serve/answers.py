@@ -11,8 +11,9 @@ from uuid import uuid4
 from attrs import field, frozen
 from starlette.responses import JSONResponse, StreamingResponse
 
+from mlxfill_serve.auditing import audit_told
 from mlxfill_serve.errors import ApiError
-from mlxfill_serve.jobs import Ended, Token
+from mlxfill_serve.jobs import Audited, Ended, Token
 from mlxfill_serve.usage import usage
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from mlxfill_serve.metrics import Metrics
 
 DONE = b"data: [DONE]\n\n"
-ALIVE = b": a long prompt is being read\n\n"
+ALIVE = b": still at work\n\n"
 """A comment, which clients skip: proxies and people hang up on silence."""
 
 
@@ -46,6 +47,7 @@ class Answer:
     prefix: str
     metrics: Metrics
     with_usage: bool = False
+    audits: list[dict[str, Any]] = field(factory=list)
     key: str = field(factory=lambda: uuid4().hex)
     created: int = field(factory=lambda: int(time.time()))
 
@@ -68,7 +70,8 @@ class Answer:
             collecting.cancel()
             self._leave()
         choices = [choice.whole() for choice in self.choices]
-        return JSONResponse({**self._head(self.kind), "choices": choices, "usage": self.usage()})
+        told = {"choices": choices, "usage": self.usage(), **self._ours()}
+        return JSONResponse({**self._head(self.kind), **told})
 
     async def _collect(self) -> None:
         async for burst in self.generation.bursts():
@@ -95,7 +98,7 @@ class Answer:
                 if entries:
                     yield b"".join(_event({**head, **_chunk(entry), **none}) for entry in entries)
             if self.with_usage:
-                yield _event({**head, "choices": [], "usage": self.usage()})
+                yield _event({**head, "choices": [], "usage": self.usage(), **self._ours()})
             yield DONE
         except ApiError as error:
             yield _event(error.body())
@@ -112,6 +115,8 @@ class Answer:
         choice = self.choices[index]
         if isinstance(event, Token):
             return list(choice.feed(event))
+        if isinstance(event, Audited):
+            self.audits.append(audit_told(event.found, choice.tokenizer.decode))
         return list(choice.end(event)) if isinstance(event, Ended) else []
 
     # --- both -------------------------------------------------------------------------
@@ -120,6 +125,10 @@ class Answer:
         """What all choices cost."""
         stats = [choice.stats for choice in self.choices if choice.stats is not None]
         return usage(stats, sum(choice.reasoning_tokens for choice in self.choices))
+
+    def _ours(self) -> dict[str, Any]:
+        """What mlxfill adds to the whole: an audit has one reply."""
+        return {"mlxfill": {"audit": self.audits[0]}} if self.audits else {}
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {

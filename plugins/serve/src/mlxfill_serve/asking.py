@@ -13,8 +13,9 @@ from mlxfill_serve.tooling import schema_of, tools_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mlxfill import Engine, Run
+    from mlxfill import AuditedRun, Engine, Run
     from mlxfill_serve.bodies import Asked, ChatBody, CompletionBody
+    from mlxfill_serve.jobs import Progress
     from mlxfill_serve.settings import ServeSettings
 
 SEEDS = 1 << 63
@@ -60,35 +61,48 @@ NO_TEMPLATE_OPTIONS = frozenset(
 class Question:
     """A request for one reply: prompt, tools and options of ``Engine.stream``.
 
-    ``most``: tokens that the operator allows a reply, 0 for no such bound.
+    ``most``: tokens that the operator allows a reply, 0 for no such bound.  ``audit``: most tokens
+    of prompt and reply when it is to be audited, 0 when not.
     """
 
     prompt: Any
     tools: list[dict[str, Any]] | None
     options: Mapping[str, Any]
     most: int = 0
+    audit: int = 0
 
     def under(self, adapters: str | None) -> Question:
         """The same question to the model with an adapter."""
         return evolve(self, options={**self.options, "adapters": adapters})
 
-    def open(self, engine: Engine, index: int = 0) -> Run:
-        """The run that answers; further choices differ by their seeds."""
+    def read(self, engine: Engine) -> Question:
+        """The same question with its prompt as tokens, checked.  In any thread.
+
+        :raises MlxfillError: the engine would not answer it.
+        :raises ApiError: it may not be audited.
+        """
         options = dict(self.options)
-        if index and options.get("seed") is not None:
-            options["seed"] = (options["seed"] + index) % SEEDS
         if options.get("xtc_probability"):  # mlx-lm's servers and command line spare these
             spared = [*engine.tokenizer.encode("\n"), *engine.tokenizer.eos_token_ids]
             options["xtc_special_tokens"] = spared
-        run = engine.stream(self.prompt, tools=self.tools, **options)
+        prompt = engine.check(self.prompt, tools=self.tools, **options)
+        wanted = options.get("max_tokens", engine.config.generation.max_tokens)
         # Beyond its context a model writes nonsense, without end if no end was asked for.
-        room = None if engine.context is None else engine.context - len(run.request.prompt_ids)
+        room = None if engine.context is None else engine.context - len(prompt.ids)
         bounds = [bound for bound in (room, self.most or None) if bound is not None]
-        if not bounds or 0 <= run.options.max_tokens <= min(bounds):
-            return run
-        run.close()
-        bounded = {**options, "max_tokens": min(bounds)}
-        return engine.stream(self.prompt, tools=self.tools, **bounded)
+        if bounds and not 0 <= wanted <= min(bounds):
+            wanted = options["max_tokens"] = min(bounds)
+        if self.audit:
+            check_audit(self.audit, len(prompt.ids), wanted)
+        return evolve(self, prompt=prompt, options=options)
+
+    def open(self, engine: Engine, progress: Progress, *, index: int = 0) -> Run | AuditedRun:
+        """The run that answers; further choices differ by their seeds."""
+        options = {**self.options, "on_prefill_progress": progress}
+        if index and options.get("seed") is not None:
+            options["seed"] = (options["seed"] + index) % SEEDS
+        opened = engine.audited if self.audit else engine.stream
+        return opened(self.prompt, tools=self.tools, **options)
 
 
 def chat_question(
@@ -99,7 +113,7 @@ def chat_question(
     """What a chat request asks.  Raises ``ApiError`` for what cannot be had."""
     if body.role_mapping is not None:
         raise _refused("role_mapping", "a prompt is made by the model's chat template")
-    options = common_options(body, settings)
+    options = common_options(body)
     wanted = _given(body.max_completion_tokens, body.max_tokens)
     options.update(_max_tokens(wanted, settings))
     options["logprobs"] = bool(body.logprobs)
@@ -111,7 +125,7 @@ def chat_question(
     if template:
         options["template_options"] = template
     messages = [for_template(message) for message in body.messages]
-    return Question(messages, tools, options, settings.max_tokens)
+    return Question(messages, tools, options, settings.max_tokens, _audit(body, settings))
 
 
 def completion_questions(body: CompletionBody, settings: ServeSettings) -> list[Question]:
@@ -120,13 +134,14 @@ def completion_questions(body: CompletionBody, settings: ServeSettings) -> list[
         value = getattr(body, name)
         if value is not None and value != 1:
             raise _refused(name, "leave it out")
-    options = common_options(body, settings)
+    options = common_options(body)
     options.update(_max_tokens(_given(body.max_completion_tokens, body.max_tokens), settings))
     if body.logprobs is not None and body.logprobs is not False:
         options["logprobs"] = True
         tops = max(int(body.logprobs), body.top_logprobs or 0)
         options["top_logprobs"] = tops
-    return [Question(p, None, options, settings.max_tokens) for p in _prompts(body.prompt)]
+    most, audit = settings.max_tokens, _audit(body, settings)
+    return [Question(prompt, None, options, most, audit) for prompt in _prompts(body.prompt)]
 
 
 def _prompts(prompt: str | list[Any]) -> list[Any]:
@@ -137,7 +152,7 @@ def _prompts(prompt: str | list[Any]) -> list[Any]:
     return list(prompt)
 
 
-def common_options(body: Asked, settings: ServeSettings) -> dict[str, Any]:
+def common_options(body: Asked) -> dict[str, Any]:
     """Options of the engine that all requests have."""
     options: dict[str, Any] = {
         name: getattr(body, name) for name in SAMPLING if getattr(body, name) is not None
@@ -150,10 +165,47 @@ def common_options(body: Asked, settings: ServeSettings) -> dict[str, Any]:
         options["stop"] = [body.stop] if isinstance(body.stop, str) else body.stop
     if body.logit_bias:
         options["logit_bias"] = _biases(body.logit_bias)
+    return options | _drafting(body) | _extras(body)
+
+
+def check_replies(body: Asked, settings: ServeSettings, prompts: int) -> None:
+    """Raise ``ApiError`` when more replies are asked for than may be."""
     if (body.n or 1) > settings.max_choices:
         said = f"n must be 1 to {settings.max_choices}, not {body.n}"
         raise ApiError(400, said, param="n", code="invalid_value")
-    return options | _drafting(body) | _extras(body)
+    if audit_wanted(body) and prompts * (body.n or 1) > 1:
+        said = "mlxfill.audit is for one reply at a time: leave n out, and give one prompt"
+        raise ApiError(400, said, param="mlxfill.audit", code="invalid_value")
+
+
+# --- audits -------------------------------------------------------------------------------
+
+
+def audit_wanted(body: Asked) -> bool:
+    """Whether the reply is to be compared with plain decoding."""
+    return body.mlxfill is not None and body.mlxfill.audit
+
+
+def _audit(body: Asked, settings: ServeSettings) -> int:
+    """Most tokens of an audited request, 0 when no audit is asked for."""
+    if audit_wanted(body) and not settings.audit:
+        said = "mlxfill.audit is not allowed here: the server's operator allows it with --audit N"
+        raise ApiError(400, said, param="mlxfill.audit", code="unsupported_parameter")
+    return settings.audit if audit_wanted(body) else 0
+
+
+def check_audit(most: int, prompt: int, reply: int) -> None:
+    """Raise ``ApiError`` when the audit of so many tokens may cost too much."""
+    if reply < 0 or prompt + reply > most:
+        asked = "no end" if reply < 0 else f"{reply} tokens"
+        said = (
+            f"an audited request may have {most} tokens, not a prompt of {prompt} and a reply of"
+            f" {asked}: give a smaller max_tokens"
+        )
+        raise ApiError(400, said, param="max_tokens", code="invalid_value")
+
+
+# --- what the engine is asked -----------------------------------------------------------------
 
 
 def _drafting(body: Asked) -> dict[str, int]:

@@ -94,13 +94,15 @@ class Extras(Body):
     """What mlxfill adds to OpenAI's API.
 
     ``origins``: say of each token where it came from.  ``session``: requests of one conversation.
-    ``draft`` false: without the drafter.  ``plugins``: those that may propose tokens.
+    ``draft`` false: without the drafter.  ``plugins``: those that may propose tokens.  ``audit``:
+    compare the reply with plain decoding.
     """
 
     origins: bool = False
     session: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     draft: bool | None = None
     plugins: list[str] | None = None
+    audit: bool = False
 
 
 class Asked(Body):

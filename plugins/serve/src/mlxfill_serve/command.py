@@ -86,6 +86,10 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
         int | None,
         typer.Option(metavar="N", help="Most tokens that a request may ask for; 0: no limit."),
     ] = None,
+    audit: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Most tokens of a request that asks for an audit: 0, none."),
+    ] = None,
 ) -> None:
     """Answer requests in the manner of OpenAI's API, and show a page to talk to the model."""
     config: Config = ctx.obj.config()
@@ -98,6 +102,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
         "queue": queue,
         "timeout": timeout,
         "max_tokens": max_tokens,
+        "audit": audit,
         "adapters": _adapters(adapter) if adapter else None,
     }
     settings = _settings(config, given)

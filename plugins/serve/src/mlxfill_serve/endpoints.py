@@ -9,19 +9,20 @@ from attrs import frozen
 from starlette.responses import JSONResponse, Response
 
 from mlxfill_serve.answers import Answer, ClientGoneError
-from mlxfill_serve.asking import chat_question, completion_questions
+from mlxfill_serve.asking import audit_wanted, chat_question, check_replies, completion_questions
 from mlxfill_serve.bodies import ChatBody, CompletionBody
 from mlxfill_serve.choices import ChatChoice, TextChoice
-from mlxfill_serve.errors import ApiError
+from mlxfill_serve.errors import ApiError, dead_engine
 from mlxfill_serve.generation import Generation
 from mlxfill_serve.reading import read_body
 from mlxfill_serve.reply import ReplyReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from starlette.requests import Request
 
+    from mlxfill import Engine
     from mlxfill_serve.asking import Question
     from mlxfill_serve.bodies import Asked
     from mlxfill_serve.metrics import Metrics
@@ -42,14 +43,26 @@ class Endpoints:
     @property
     def tokenizer(self) -> Any:  # noqa: ANN401 - mlx-lm's wrapper, untyped
         """The model's; here it only decodes."""
-        return self.worker.engine.tokenizer if self.worker.engine else None
+        return self.engine.tokenizer
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, whose thread has loaded it."""
+        engine = self.worker.engine
+        if engine is None:
+            raise dead_engine()
+        return engine
 
     async def chat(self, request: Request) -> Response:
         """``POST /v1/chat/completions``."""
         body = await read_body(request, ChatBody, self.settings.max_body)
         name, adapters = self.models.chosen(body.model, body.adapters)
-        question = chat_question(body, self.settings, self.tokenizer).under(adapters)
-        generation = self._begin([question], body)
+
+        def read() -> list[Question]:
+            question = chat_question(body, self.settings, self.tokenizer)
+            return [question.under(adapters).read(self.engine)]
+
+        generation, (question,) = await self._begin(read, body, 1)
         opened = await generation.opened()
         choices = [
             ChatChoice(
@@ -77,8 +90,12 @@ class Endpoints:
         """``POST /v1/completions``."""
         body = await read_body(request, CompletionBody, self.settings.max_body)
         name, adapters = self.models.chosen(body.model, body.adapters)
-        questions = [q.under(adapters) for q in completion_questions(body, self.settings)]
-        generation = self._begin(questions, body)
+        asked = completion_questions(body, self.settings)
+
+        def read() -> list[Question]:
+            return [question.under(adapters).read(self.engine) for question in asked]
+
+        generation, questions = await self._begin(read, body, len(asked))
         opened = await generation.opened()
         choices = [
             TextChoice(
@@ -104,28 +121,37 @@ class Endpoints:
         return JSONResponse(self.models.one(request.path_params["name"]))
 
     async def health(self, _: Request) -> Response:
-        """``GET /health``: 503 when the engine is dead."""
+        """``GET /health``: 503 when the engine is dead or hung."""
         worker = self.worker
+        well = worker.alive and not worker.hung
         told = {
-            "status": "ok" if worker.alive else "unavailable",
+            "status": "ok" if well else "unavailable",
+            "engine": "dead" if not worker.alive else "hung" if worker.hung else "alive",
             "model": self.models.name,
             "rows": worker.rows,
             "outstanding": worker.outstanding,
         }
-        return JSONResponse(told, 200 if worker.alive else 503)
+        return JSONResponse(told, 200 if well else 503)
 
-    def _begin(self, questions: Sequence[Question], body: Asked) -> Generation:
+    async def _begin(
+        self, read: Callable[[], list[Question]], body: Asked, prompts: int
+    ) -> tuple[Generation, list[Question]]:
+        """Read the questions, and have them answered."""
         self._check_plugins(body)
-        openers = [
-            partial(question.open, index=index)
-            for question in questions
-            for index in range(body.n or 1)
-        ]
-        return Generation(self.worker, self.settings, openers)
+        replies = body.n or 1
+        check_replies(body, self.settings, prompts)
+        with self.worker.room(prompts * replies):
+            questions = await self.worker.readers.read(read)
+            openers = [
+                partial(question.open, index=index)
+                for question in questions
+                for index in range(replies)
+            ]
+            return Generation(self.worker, openers), questions
 
     def _check_plugins(self, body: Asked) -> None:
         """Refuse a plugin that is not on, under the name that the field has here."""
-        on = self.worker.engine.plugins.names if self.worker.engine else ()
+        on = self.engine.plugins.names
         asked = body.mlxfill.plugins if body.mlxfill is not None else None
         for name in asked or ():
             if name not in on:
@@ -143,7 +169,7 @@ class Endpoints:
     def _echoed(self, prompt_text: str, question: Question, body: CompletionBody) -> str:
         if not body.echo:
             return ""
-        return prompt_text or str(self.tokenizer.decode(question.prompt))
+        return prompt_text or str(self.tokenizer.decode(list(question.prompt.ids)))
 
 
 def _origins(body: Asked) -> bool:
@@ -152,4 +178,4 @@ def _origins(body: Asked) -> bool:
 
 def _usage_wanted(body: Asked) -> bool:
     asked = body.stream_options is not None and bool(body.stream_options.include_usage)
-    return asked or _origins(body)
+    return asked or _origins(body) or audit_wanted(body)

@@ -55,6 +55,12 @@ def dead_engine() -> ApiError:
     )
 
 
+def hung_engine(seconds: float) -> ApiError:
+    """The engine's thread is there but does not go on."""
+    said = f"the engine has stood still for more than {seconds:g} s (hang in [plugins.serve])"
+    return ApiError(503, said, code="engine_hung", headers={"Retry-After": "10"})
+
+
 def leaving() -> ApiError:
     """The server was told to stop and the request did not end in time."""
     return ApiError(503, "the server was told to stop", code="server_stopping")

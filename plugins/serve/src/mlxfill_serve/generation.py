@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlxfill_serve.errors import ApiError, as_api_error
-from mlxfill_serve.jobs import Ended, Job, Opened
+from mlxfill_serve.errors import as_api_error
+from mlxfill_serve.jobs import Audited, Ended, Job, Opened
 from mlxfill_serve.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from mlxfill_serve.jobs import Event, Opener
-    from mlxfill_serve.settings import ServeSettings
     from mlxfill_serve.worker import EngineThread
 
 
@@ -25,26 +24,18 @@ class Generation:
 
     ::
 
-        generation = Generation(worker, settings, openers)
+        generation = Generation(worker, openers)
         prompts = await generation.opened()
         async for index, event in generation.events(): ...
         generation.drop()      # always; frees the rows when the client is gone
     """
 
-    def __init__(
-        self, worker: EngineThread, settings: ServeSettings, openers: Sequence[Opener]
-    ) -> None:
-        """Raises ``ApiError``: 429 when the queue is full, 503 when the engine is dead."""
+    def __init__(self, worker: EngineThread, openers: Sequence[Opener]) -> None:
+        """Raises ``ApiError``: 503 when the engine is dead or hung."""
         mailbox: Mailbox[tuple[int, Event]] = Mailbox()
-        most = worker.rows + settings.queue
-        if len(openers) > most:
-            said = f"the request asks for {len(openers)} replies; the server has room for {most}"
-            raise ApiError(400, said, code="invalid_value")
-        room = most - worker.outstanding
-        if worker.alive and len(openers) > max(room, 0):
-            said = f"{worker.outstanding} requests are running or waiting: try again later"
-            raise ApiError(429, said, code="queue_full", headers={"Retry-After": "1"})
-        self._mailbox = mailbox
+        settings = worker.settings
+        self._worker, self._mailbox = worker, mailbox
+        self._patience = min(PATIENCE, settings.hang or PATIENCE)
         self._jobs = [
             Job(opener, mailbox, index, settings.timeout) for index, opener in enumerate(openers)
         ]
@@ -59,16 +50,24 @@ class Generation:
         :raises ApiError: a request cannot be generated.
         """
         known: dict[int, Opened] = {}
-        while len(known) < len(self._jobs):
-            for index, event in await self._mailbox.take(PATIENCE):
-                if isinstance(event, Exception):
-                    self.drop()
-                    raise as_api_error(event)
-                if isinstance(event, Opened):
-                    known[index] = event
-                else:
-                    self._early.append((index, event))
+        try:
+            while len(known) < len(self._jobs):
+                known |= await self._newly_opened()
+        except BaseException:
+            self.drop()
+            raise
         return [known[index] for index in range(len(self._jobs))]
+
+    async def _newly_opened(self) -> dict[int, Opened]:
+        known: dict[int, Opened] = {}
+        for index, event in await self._take():
+            if isinstance(event, Exception):
+                raise as_api_error(event)
+            if isinstance(event, Opened):
+                known[index] = event
+            else:
+                self._early.append((index, event))
+        return known
 
     async def bursts(self) -> AsyncIterator[list[tuple[int, Event]]]:
         """Events in their order, those that came together in one list, until all choices ended.
@@ -78,14 +77,24 @@ class Generation:
         :raises ApiError: a choice failed.
         """
         while self._running:
-            burst = self._early or await self._mailbox.take(PATIENCE)
+            burst = self._early or await self._take()
             self._early = []
             for index, event in burst:
                 if isinstance(event, Exception):
                     raise as_api_error(event)
-                if isinstance(event, Ended):
+                if isinstance(event, Audited) or (isinstance(event, Ended) and event.last):
                     self._running.discard(index)
             yield burst
+
+    async def _take(self) -> list[tuple[int, Event]]:
+        """What came; nothing when nothing came for a while, and the engine is well.
+
+        :raises ApiError: 503, it is not.
+        """
+        events = await self._mailbox.take(self._patience)
+        if not events:
+            self._worker.check()
+        return events
 
     def drop(self) -> None:
         """Nobody listens any more."""

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from attrs import define, field, frozen
 
 if TYPE_CHECKING:
-    from mlxfill import Engine, Fault, Run, Stats
+    from mlxfill import Audit, AuditedRun, Engine, Fault, Run, Stats
     from mlxfill_serve.mailbox import Mailbox
 
-Opener = Callable[["Engine"], "Run"]
+Progress = Callable[[int, int], None]
+"""Is told how many tokens of a prompt were read, of how many."""
+
+Opener = Callable[["Engine", Progress], "Run | AuditedRun"]
 """Opens a run; called in the engine's thread."""
 
 
@@ -36,14 +39,22 @@ class Opened:
 
 @frozen
 class Ended:
-    """No more tokens."""
+    """No more tokens.  ``last``: nothing else follows, either."""
 
     reason: str
     stats: Stats
     faults: list[Fault]
+    last: bool = True
 
 
-Event = Opened | Token | Ended | Exception
+@frozen
+class Audited:
+    """The reply was compared with plain decoding."""
+
+    found: Audit
+
+
+Event = Opened | Token | Ended | Audited | Exception
 
 
 @define(eq=False)
@@ -51,7 +62,8 @@ class Job:
     """A run to be made, and where its tokens go.
 
     ``index`` tells the jobs of one request apart, which share a mailbox.  ``gone``: set by the
-    handler when nobody listens any more; the engine's thread then drops the run.
+    handler when nobody listens any more; the engine's thread then drops the run.  ``audited``: the
+    run when it is to be audited.
     """
 
     open: Opener
@@ -59,6 +71,7 @@ class Job:
     index: int = 0
     timeout: float = 600.0
     gone: bool = False
+    audited: AuditedRun | None = None
     born: float = field(factory=time.monotonic)
 
     def tell(self, event: Event) -> None:

@@ -57,7 +57,7 @@ class Metrics:
         )
         outstanding.set_function(lambda: worker.outstanding)
         alive = Gauge("mlxfill_engine_alive", "1 while the engine answers.", registry=registry)
-        alive.set_function(lambda: worker.alive)
+        alive.set_function(lambda: worker.alive and not worker.hung)
 
     def page(self) -> bytes:
         """The answer to ``GET /metrics``."""

@@ -36,6 +36,8 @@ class ServeSettings:
     ``max_body``: bytes of a request.
     ``max_choices``: largest ``n``.
     ``drain``: seconds that running requests are given when the server is told to stop.
+    ``hang``: seconds that the engine may stand still while there is work, 0 for ever.
+    ``audit``: most tokens, prompt and reply, of a request that asks for an audit, 0: none may ask.
     ``origins``: web origins whose pages may call the server.
     ``adapters``: LoRA adapters that requests may name as their model, by name.
     """
@@ -50,5 +52,7 @@ class ServeSettings:
     max_body: int = field(default=8_000_000, validator=_at_least(1))
     max_choices: int = field(default=8, validator=_at_least(1))
     drain: float = field(default=30.0, validator=_at_least(0))
+    hang: float = field(default=60.0, validator=_at_least(0))
+    audit: int = field(default=0, validator=_at_least(0))
     origins: tuple[str, ...] = ()
     adapters: dict[str, str] = field(factory=dict)

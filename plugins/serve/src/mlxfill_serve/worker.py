@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, cast
 
-from mlxfill import RowScheduler
-from mlxfill_serve.errors import ApiError, dead_engine, leaving
+from mlxfill import AuditedRun, MlxfillError, RowScheduler
+from mlxfill_serve.audits import Audits
+from mlxfill_serve.errors import ApiError, dead_engine, hung_engine, leaving
 from mlxfill_serve.jobs import Ended, Opened, Token
+from mlxfill_serve.readers import Readers
 from mlxfill_serve.settings import ServeSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from mlxfill import Engine, Piece, Run
     from mlxfill_serve.jobs import Job
@@ -33,6 +36,7 @@ class EngineThread:
         worker.stop()
 
     ``alive`` turns false when the thread ends for whatever reason; jobs get an error then.
+    ``hung`` is true while it does not go on with its work, as when a device does not answer.
     """
 
     def __init__(
@@ -45,9 +49,12 @@ class EngineThread:
         self._load = load
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._jobs: dict[Run, Job] = {}
+        self._audits = Audits()
         self._opening: Job | None = None
-        self._waiting = 0
+        self._waiting = self._reserved = 0
         self._failed = 0
+        self._moved = time.monotonic()
+        self.readers = Readers(self.settings.timeout)
         self._gate = threading.Lock()
         self._open = False
         self._loaded = threading.Event()
@@ -66,28 +73,70 @@ class EngineThread:
 
     @property
     def alive(self) -> bool:
-        """Whether jobs are taken."""
+        """Whether the thread is there and takes jobs."""
         return self._open and self._thread.is_alive()
 
     @property
+    def hung(self) -> bool:
+        """Whether it has work and did none of it for ``hang`` seconds of the settings."""
+        still, patience = time.monotonic() - self._moved, self.settings.hang
+        return bool(patience and self._work) and still > patience
+
+    @property
     def outstanding(self) -> int:
-        """Jobs that run or wait."""
-        return len(self._jobs) + self._waiting
+        """Jobs that are read, wait, or run."""
+        return self._work + self._reserved
+
+    @property
+    def _work(self) -> int:
+        return len(self._jobs) + len(self._audits) + self._waiting
+
+    def check(self) -> None:
+        """Raise ``ApiError`` (503) when the thread is dead or hung."""
+        if not self.alive:
+            raise dead_engine()
+        if self.hung:
+            raise hung_engine(self.settings.hang)
+
+    @contextmanager
+    def room(self, count: int) -> Iterator[None]:
+        """Room for so many jobs, until the block has submitted them.
+
+        :raises ApiError: 503 as ``check``; 429 when as many as may wait do so; 400 when there never
+            is so much room.
+        """
+        self.check()
+        most = self.rows + self.settings.queue
+        if count > most:
+            said = f"the request asks for {count} replies; the server has room for {most}"
+            raise ApiError(400, said, code="invalid_value")
+        if count > most - self.outstanding:
+            said = f"{self.outstanding} requests are running or waiting: try again later"
+            raise ApiError(429, said, code="queue_full", headers={"Retry-After": "1"})
+        with self._gate:
+            self._reserved += count
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._reserved -= count
 
     def submit(self, job: Job) -> None:
         """Queue a job.
 
-        :raises ApiError: 503, the thread is dead.
+        :raises ApiError: 503 as ``check``.
         """
         with self._gate:
-            if not self.alive:
-                raise dead_engine()
+            self.check()
+            if not self._work:  # until now it had nothing to do
+                self._moved = time.monotonic()
             self._waiting += 1
             self._inbox.put(job)
 
     def stop(self, timeout: float = 5.0) -> None:
         """End the thread; jobs that still run get an error."""
         self.leave()
+        self.readers.close()
         self._thread.join(timeout)
 
     def leave(self) -> None:
@@ -99,6 +148,7 @@ class EngineThread:
     def _live(self) -> None:
         try:
             with self._load() as engine:
+                _warm_up(engine)
                 self.engine, self._open = engine, True
                 self._loaded.set()
                 self._serve(engine)
@@ -113,11 +163,12 @@ class EngineThread:
         """Take no more jobs and tell those that are here."""
         with self._gate:
             self._open = False
-        left = [*self._jobs.values(), *([self._opening] if self._opening else [])]
+        left = [*self._jobs.values(), *self._audits, *([self._opening] if self._opening else [])]
         while not self._inbox.empty():
             job = self._inbox.get_nowait()
             left += [] if job is None else [job]
         self._jobs.clear()
+        self._audits.drop(self._audits)
         self._waiting = 0
         for job in left:
             job.tell(leaving() if self.failure is None else dead_engine())
@@ -129,6 +180,7 @@ class EngineThread:
                 self._drop_unwanted(rows)
                 for run, piece in rows.round():
                     self._deliver(run, piece)
+                self._audits.step()
             except Exception as error:
                 rows = RowScheduler(engine, max_rows=self.rows)
                 self._fail(error)
@@ -137,8 +189,9 @@ class EngineThread:
 
     def _admit(self, engine: Engine, rows: RowScheduler) -> bool:
         """Take the jobs that came in; wait for one when there is nothing else to do."""
-        idle = not self._jobs
+        idle = not (self._jobs or self._audits)
         while True:
+            self._move()
             try:
                 job = self._inbox.get(block=idle)
             except Empty:
@@ -155,11 +208,13 @@ class EngineThread:
     def _begin(self, engine: Engine, rows: RowScheduler, job: Job) -> None:
         self._opening = job
         try:
-            run = job.open(engine)
+            opened = job.open(engine, self._move)
         except Exception as error:  # noqa: BLE001 - told to the client, whatever it is
             self._opening = None
             job.tell(error)
             return
+        job.audited = opened if isinstance(opened, AuditedRun) else None
+        run = opened.run if isinstance(opened, AuditedRun) else opened
         request = run.request
         job.tell(Opened(len(request.prompt_ids), request.prompt_text))
         self._jobs[run], self._opening = job, None
@@ -169,9 +224,12 @@ class EngineThread:
         """Free the rows of clients that are gone or whose time is over."""
         now = time.monotonic()
         unwanted = [(run, job) for run, job in self._jobs.items() if job.gone or job.late(now)]
-        for run, job in unwanted:
+        for run, _ in unwanted:
             rows.drop(run)
             del self._jobs[run]
+        unaudited = [job for job in self._audits if job.gone or job.late(now)]
+        self._audits.drop(unaudited)
+        for job in [*(job for _, job in unwanted), *unaudited]:
             if not job.gone:
                 said = f"the request took longer than {job.timeout:g} s"
                 job.tell(ApiError(504, said, code="timeout"))
@@ -185,7 +243,14 @@ class EngineThread:
         if piece.finish_reason is not None:
             del self._jobs[run]
             self._failed = 0
-            job.tell(_ended(run, piece.finish_reason))
+            ended = _ended(run, piece.finish_reason, last=job.audited is None)
+            if job.audited is not None and isinstance(ended, Ended):
+                self._audits.add(job)
+            job.tell(ended)
+
+    def _move(self, *_: int) -> None:
+        """Note that the thread goes on: called every round, and for each chunk of a prompt."""
+        self._moved = time.monotonic()
 
     def _fail(self, error: Exception) -> None:
         """A round failed: nothing is known of the rows that were in it."""
@@ -194,6 +259,18 @@ class EngineThread:
         self._jobs.clear()
         for job in failed:
             job.tell(error)
+
+
+def _warm_up(engine: Engine) -> None:
+    """Do now what everybody would wait for while the first requests are answered.
+
+    A plugin that holds replies reads the whole vocabulary, in seconds and without a pause.
+    """
+    engine.no_rows()
+    holding = any("mlxfill_constraint" in engine.plugins.hooks(n) for n in engine.plugins.names)
+    if holding:
+        with suppress(MlxfillError):  # told to whoever asks for a schema
+            engine.check([0], schema={"enum": [0]})
 
 
 def _give_streams_back() -> None:
@@ -212,9 +289,9 @@ def _token(piece: Piece) -> Token:
     return Token(piece.text, piece.token, piece.origin, logprob, piece.top_logprobs)
 
 
-def _ended(run: Run, reason: str) -> Ended | Exception:
+def _ended(run: Run, reason: str, *, last: bool) -> Ended | Exception:
     if reason != "error":
-        return Ended(reason, run.stats, run.faults)
+        return Ended(reason, run.stats, run.faults, last)
     try:
         run.result()
     except Exception as error:  # noqa: BLE001 - whatever ended the run is told to the client
