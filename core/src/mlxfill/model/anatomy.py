@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
+from typing import TYPE_CHECKING
 
 import mlx.nn as nn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def is_embedding(module: object) -> bool:
@@ -23,16 +27,40 @@ def layer_lists(module: nn.Module) -> list[list[nn.Module]]:
     ]
 
 
+def has_embedding(module: nn.Module) -> bool:
+    """Whether a child of ``module`` is an embedding."""
+    return any(is_embedding(child) for child in module.children().values())
+
+
 def find_body(model: nn.Module) -> nn.Module | None:
-    """The first module, breadth first, that owns both an embedding and a list of layers."""
+    """The first module, breadth first, that owns both an embedding and a list of layers.
+
+    Where there is none, one of the two may lie further down.
+    """
+    modules = list(_breadth_first(model))
+    listed = [m for m in modules if layer_lists(m)]
+    embedding = [m for m in modules if has_embedding(m)]
+    both = [m for m in listed if has_embedding(m)]
+    above = [m for m in embedding if any(layer_lists(each) for each in _breadth_first(m))]
+    beside = [m for m in listed if any(has_embedding(each) for each in _breadth_first(m))]
+    return next(iter([*both, *above, *beside]), None)
+
+
+def _breadth_first(model: nn.Module) -> Iterator[nn.Module]:
+    """``model`` and the modules below it that are in no list."""
     queue: deque[nn.Module] = deque([model])
     while queue:
         module = queue.popleft()
-        children = module.children().values()
-        if layer_lists(module) and any(is_embedding(c) for c in children):
-            return module
-        queue.extend(c for c in children if isinstance(c, nn.Module))
-    return None
+        yield module
+        queue.extend(c for c in module.children().values() if isinstance(c, nn.Module))
+
+
+def find_layers(model: nn.Module, body: nn.Module | None) -> list[nn.Module]:
+    """The decoder layers in order: what mlx-lm's models call ``layers``, else the body's lists."""
+    named = getattr(model, "layers", None)
+    if isinstance(named, list | tuple) and any(isinstance(m, nn.Module) for m in named):
+        return [m for m in named if isinstance(m, nn.Module)]
+    return [layer for part in layer_lists(body) for layer in part] if body else []
 
 
 def mixers(owners: list[nn.Module]) -> list[nn.Module]:

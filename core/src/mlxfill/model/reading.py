@@ -29,6 +29,16 @@ def one_float(array: mx.array) -> float:
     return cast("float", array.item())
 
 
+def apart(ours: mx.array, theirs: mx.array) -> float:
+    """How far ``ours`` is from ``theirs``, relative to its largest number or 1; waits for it.
+
+    What is infinite in both is equal: a model may rule out ids by ``-inf``.
+    """
+    gap = mx.where(ours == theirs, 0, mx.abs(ours - theirs)).max()
+    scale = mx.where(mx.isinf(theirs), 1, mx.abs(theirs)).max()
+    return one_float(gap / mx.maximum(scale, 1.0))
+
+
 def parameters(model: Any) -> list[tuple[str, mx.array]]:  # noqa: ANN401 - an mlx module
     """Names and arrays of all parameters."""
     return cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))

@@ -37,9 +37,7 @@ class Target:
         self.path = path
         self._tokenizer = tokenizer
         body = anatomy.find_body(model)
-        self.layers = (
-            [layer for part in anatomy.layer_lists(body) for layer in part] if body else []
-        )
+        self.layers = anatomy.find_layers(model, body)
         self.layer_count = len(self.layers)
         caches = self.new_cache()
         self.cache_kinds = frozenset(type(entry) for entry in caches)

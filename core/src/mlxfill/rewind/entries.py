@@ -58,10 +58,17 @@ class Trimming:
 
     def rewind(self, keep: int) -> None:
         """Trim the tail; the capability is asked now, not once."""
+        if self._unused():
+            return
         tail = self.layer.window() - keep
         if not self.entry.is_trimmable() or self.entry.trim(tail) != tail:
             message = f"{type(self.entry).__name__} did not give back {tail} tokens"
             raise ModelError(message)
+
+    def _unused(self) -> bool:
+        """Whether nothing was ever written: a layer without attention may have an entry too."""
+        empty = getattr(self.entry, "empty", None)
+        return empty is not None and bool(empty())
 
 
 class Concatenating(Trimming):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 
 from mlxfill.errors import ModelError
-from mlxfill.model.reading import one_float
+from mlxfill.model.reading import apart
 from mlxfill.rewind.entries import Restoring, builtin_rewinder, is_plain
 from mlxfill.rewind.replay import TapedLayer, Window
 
@@ -127,8 +127,7 @@ def prove_rewind(target: Target, make: MakeRewinder | None = None) -> str:
         rewinder.rewind(1)
         mx.eval(target.forward(window[:, :1], never))
         ours, theirs = target.forward(after, tried), target.forward(after, never)
-        scale = mx.maximum(mx.abs(theirs).max(), 1.0)
-        off = one_float(mx.abs(ours - theirs).max() / scale)
+        off = apart(ours, theirs)
     except Exception as error:  # noqa: BLE001 - whatever a foreign model raises: no rewinding
         return f"{type(error).__name__}: {error}"
     allowed = 16 * mx.finfo(target.dtype).eps

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
-from mlxfill.model.reading import one_float
+from mlxfill.model.reading import apart
 from mlxfill.rows.caches import RowCaches, layout
 from mlxfill.rows.reading import read_rows
 
@@ -75,8 +75,8 @@ def _compared(target: Target) -> float:
     worst = 0.0
     for b, cache in enumerate(alone):
         kept = mx.array([WINDOWS[b][: KEPT[b]]])
-        worst = max(worst, _off(first[b, : KEPT[b]], target.forward(kept, cache)[0]))
-        worst = max(worst, _off(second[b], target.forward(mx.array([[AFTER[b]]]), cache)[0]))
+        worst = max(worst, apart(first[b, : KEPT[b]], target.forward(kept, cache)[0]))
+        worst = max(worst, apart(second[b], target.forward(mx.array([[AFTER[b]]]), cache)[0]))
     return worst
 
 
@@ -89,7 +89,7 @@ def _read(target: Target, prompts: Sequence[Sequence[int]]) -> float:
     worst = 0.0
     for prompt, more, cache in zip(prompts, prompts[::-1], together, strict=True):
         ours, theirs = mx.array([AFTER[:1]]), _alone(target, prompt, more)
-        worst = max(worst, _off(target.forward(ours, cache), target.forward(ours, theirs)))
+        worst = max(worst, apart(target.forward(ours, cache), target.forward(ours, theirs)))
     return worst
 
 
@@ -103,7 +103,3 @@ def _alone(target: Target, *parts: Sequence[int]) -> list[Any]:
 
 def _allowed(target: Target) -> float:
     return math.sqrt(mx.finfo(target.dtype).eps)
-
-
-def _off(ours: mx.array, theirs: mx.array) -> float:
-    return one_float(mx.abs(ours - theirs).max() / mx.maximum(mx.abs(theirs).max(), 1.0))
