@@ -64,9 +64,13 @@ def find_layers(model: nn.Module, body: nn.Module | None) -> list[nn.Module]:
 
 
 def mixers(owners: list[nn.Module]) -> list[nn.Module]:
-    """Children of ``owners`` that take a cache: attention, state-space and convolution blocks."""
+    """Children of ``owners`` that take a cache: attention, state-space and convolution blocks.
+
+    Not those that hold the layers themselves.
+    """
     children = (c for owner in owners for c in owner.children().values())
-    return [c for c in children if isinstance(c, nn.Module) and takes_cache(c)]
+    blocks = [c for c in children if isinstance(c, nn.Module) and takes_cache(c)]
+    return [b for b in blocks if not any(takes_cache(m) for part in layer_lists(b) for m in part)]
 
 
 def takes_cache(module: nn.Module) -> bool:

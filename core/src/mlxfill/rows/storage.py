@@ -107,7 +107,11 @@ class RowKV:
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
         """Write ``[B, heads, S, D]`` after each row; all slots up to the longest row's end."""
         self._write([keys, values])
-        keys, values = self._filled(keys.shape[2])
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> tuple[Any, Any]:
+        """What is there with the present window, for a layer that shares another's entry."""
+        keys, values = self._filled(self._ahead)
         return keys, values
 
     def _write(self, new: Sequence[mx.array]) -> None:
@@ -238,7 +242,11 @@ class RowQuantizedKV(RowKV):
             for part in mx.quantize(array, group_size=self.group_size, bits=self.bits)
         ]
         self._write(new)
-        filled = self._filled(keys.shape[2])
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> tuple[Any, Any]:
+        """The parts of both, as ``update_and_fetch`` answers them."""
+        filled = self._filled(self._ahead)
         return tuple(filled[:3]), tuple(filled[3:])
 
     def scratch(self, rows: Sequence[int], lengths: Lengths) -> RowQuantizedKV:
