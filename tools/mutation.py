@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import gc
 import importlib
 import importlib.abc
 import importlib.util
@@ -117,6 +118,7 @@ def warm_up(tests: Sequence[str]) -> None:
     for name in LATE:
         importlib.import_module(name)
     pytest.main([*QUIET, "--collect-only", "--no-header", "--no-summary", "-q", "-q", *tests])
+    gc.freeze()  # pytest collects garbage at each end: not among all these
 
 
 def forget_our_own() -> None:

@@ -521,12 +521,11 @@ def test_evidence_is_the_sources_count_where_that_is_more() -> None:
 def test_evidence_is_never_less_than_none() -> None:
     """Whatever a source claims, at first and after a wrong id."""
     table = session(Asked(*[verify(1, 2, evidence=-3)] * 3))
-    for _ in range(3):
+    for after in (lambda: table.settle(0, 1), table.drop_streaks, list):
         offer = table.ask()
         assert offer is not None
         assert offer.evidence == 0
-        table.settle(0, 1)
-        table.drop_streaks()
+        after()
 
 
 def test_evidence_is_gone_when_nobody_offered() -> None:
