@@ -172,7 +172,7 @@ def test_a_mapping_is_not_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ('modl = "x"', "modl is an unknown key; did you mean 'model'?"),
         ("model = 3", "model must be text, not 3"),
-        ("num_draft_tokens = -1", "num_draft_tokens must be at least 0, not -1"),
+        ("num_draft_tokens = -1", "num_draft_tokens must be a whole number of at least 0, not -1"),
         ("num_draft_tokens = true", "num_draft_tokens must be a whole number, not True"),
         ("plugins = 'a'", "plugins must be a table, not 'a'"),
         ("plugins = ['a', 1]", "plugins.enabled must be a list of text, not ['a', 1]"),
@@ -185,17 +185,32 @@ def test_a_mapping_is_not_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
         ("[generation]\nmax_tokns = 1", "generation.max_tokns is an unknown key; did you mean"),
         ('[generation]\n"a b" = 1', 'generation."a b" is an unknown key; legal: max_tokens, '),
         ('[generation]\n"a\\nb" = 1', 'generation."a\\nb" is an unknown key; legal: max_tokens, '),
-        ("[generation]\nmax_tokens = -2", "generation.max_tokens must be at least -1, not -2"),
+        (
+            "[generation]\nmax_tokens = -2",
+            "generation.max_tokens must be a whole number of at least -1, not -2",
+        ),
         ("[generation]\nmax_tokens = 5.0", "generation.max_tokens must be a whole number, not 5.0"),
         ("[generation]\ntemperature = -0.1", "generation.temperature must be 0 to 1000000, not"),
         ("[generation]\ntemperature = nan", "generation.temperature must be a number, not nan"),
         ("[generation]\ntemperature = inf", "generation.temperature must be a number, not inf"),
         ("[generation]\ntop_p = 1.1", "generation.top_p must be 0 to 1, not 1.1"),
-        ("[generation]\ntop_k = -1", "generation.top_k must be at least 0, not -1"),
+        (
+            "[generation]\ntop_k = -1",
+            "generation.top_k must be a whole number of at least 0, not -1",
+        ),
         ("[generation]\nmin_p = '0'", "generation.min_p must be a number, not '0'"),
-        ("[generation]\nseed = -1", "generation.seed must be 0 to 9223372036854775807, not -1"),
-        ("[generation]\nprefill_step_size = 0", "generation.prefill_step_size must be at least 1"),
-        ("[generation]\nmax_kv_size = 0", "generation.max_kv_size must be at least 1, not 0"),
+        (
+            "[generation]\nseed = -1",
+            "generation.seed must be a whole number from 0 to 9223372036854775807, not -1",
+        ),
+        (
+            "[generation]\nprefill_step_size = 0",
+            "generation.prefill_step_size must be a whole number of at least 1",
+        ),
+        (
+            "[generation]\nmax_kv_size = 0",
+            "generation.max_kv_size must be a whole number of at least 1, not 0",
+        ),
         ("[generation]\nkv_bits = 5", "generation.kv_bits must be 2, 3, 4, 6 or 8, not 5"),
         (
             "[generation]\nkv_group_size = 8",
@@ -203,10 +218,16 @@ def test_a_mapping_is_not_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             "[generation]\nquantized_kv_start = -1",
-            "generation.quantized_kv_start must be at least 0",
+            "generation.quantized_kv_start must be a whole number of at least 0",
         ),
-        ("[generation]\nappend_chunk = -1", "generation.append_chunk must be at least 0, not -1"),
-        ("[generation]\nmax_span = 1", "generation.max_span must be at least 2, not 1"),
+        (
+            "[generation]\nappend_chunk = -1",
+            "generation.append_chunk must be a whole number of at least 0, not -1",
+        ),
+        (
+            "[generation]\nmax_span = 1",
+            "generation.max_span must be a whole number of at least 2, not 1",
+        ),
         ("[trust]\nassert = 'a'", "trust.assert must be a list of text, not 'a'"),
         ("[trust]\nassert_ = []", "trust.assert_ is an unknown key; did you mean 'assert'?"),
         ("[gate]\nenabled = 1", "gate.enabled must be true or false, not 1"),
@@ -272,7 +293,7 @@ def test_an_empty_list_can_be_set_by_a_variable() -> None:
         ("GENERATION__SED", "1", "generation.sed is an unknown key; did you mean 'seed'?"),
         ("GENERATIO__SEED", "1", "generatio is an unknown key; did you mean 'generation'?"),
         ("GATE__ENABLED", "yes", "gate.enabled must be true or false, not 'yes'"),
-        ("NUM_DRAFT_TOKENS", "-1", "num_draft_tokens must be at least 0, not -1"),
+        ("NUM_DRAFT_TOKENS", "-1", "num_draft_tokens must be a whole number of at least 0, not -1"),
     ],
 )
 def test_a_mistake_in_a_variable_names_the_variable(

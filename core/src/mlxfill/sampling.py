@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attrs import evolve, field, frozen
 
+from mlxfill import rules
 from mlxfill.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,31 +31,26 @@ SEEDS = 1 << 63
 _MASK = (1 << 64) - 1
 
 
-def _number(name: str, value: object, low: float, high: float, unit: str = "") -> None:
-    """Raise ``InputError`` unless ``value`` is a number in ``low..high``."""
-    ok = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
-    if not ok:
-        bounds = f"at least {low:g}" if high == float("inf") else f"{low:g} to {high:g}"
-        message = f"{name} must be {bounds}{unit}, not {value!r}"
-        raise InputError(message)
+def _seed(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+    """A seed, or None."""
+    if value is not None and not (rules.is_whole(value) and 0 <= value < SEEDS):
+        rules.refuse(attribute, "a whole number from 0 to 2**63 - 1", value)
 
 
-def _whole(name: str, value: object, low: int) -> None:
-    """Raise ``InputError`` unless ``value`` is a whole number of at least ``low``."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        message = f"{name} must be a whole number of at least {low}, not {value!r}"
-        raise InputError(message)
-
-
-def _biases(value: object) -> None:
-    """Raise ``InputError`` unless ``value`` maps ids to numbers below infinity."""
+def _biases(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+    """Ids with numbers below infinity, or None."""
+    if value is None:
+        return
     if not isinstance(value, Mapping):
-        message = f"logit_bias must map token ids to numbers, not {value!r}"
-        raise InputError(message)
+        raise InputError(f"{attribute.name} must map token ids to numbers, not {value!r}")
     for bias in value.values():
         if not isinstance(bias, int | float) or not bias < float("inf"):
-            message = f"logit_bias must map token ids to numbers below infinity, not to {bias!r}"
-            raise InputError(message)
+            legal = "map token ids to numbers below infinity"
+            raise InputError(f"{attribute.name} must {legal}, not to {bias!r}")
+
+
+_PENALTY = rules.number(0, optional=True)
+_SIGNED_PENALTY = rules.number(-1e6, 1e6, optional=True)
 
 
 @frozen(kw_only=True)
@@ -66,49 +62,22 @@ class Sampling:
     Raises ``InputError`` that names the value and its legal range.
     """
 
-    temperature: float = 0.0
-    top_p: float = 0.0
-    top_k: int = 0
-    min_p: float = 0.0
-    min_tokens_to_keep: int = 1
-    xtc_probability: float = 0.0
-    xtc_threshold: float = 0.1
+    temperature: float = field(default=0.0, validator=rules.number(0, 1e6))
+    top_p: float = field(default=0.0, validator=rules.number(0, 1))
+    top_k: int = field(default=0, validator=rules.whole(0))
+    min_p: float = field(default=0.0, validator=rules.number(0, 1))
+    min_tokens_to_keep: int = field(default=1, validator=rules.whole(1))
+    xtc_probability: float = field(default=0.0, validator=rules.number(0, 1))
+    xtc_threshold: float = field(default=0.1, validator=rules.number(0, 0.5))
     xtc_special_tokens: tuple[int, ...] = field(default=(), converter=tuple)
-    seed: int | None = None
-    repetition_penalty: float | None = None
-    repetition_context_size: int = 20
-    presence_penalty: float | None = None
-    presence_context_size: int = 20
-    frequency_penalty: float | None = None
-    frequency_context_size: int = 20
-    logit_bias: Mapping[int, float] | None = None
-
-    def __attrs_post_init__(self) -> None:
-        """Check every value."""
-        infinite = float("inf")
-        _number("temperature", self.temperature, 0, 1e6)
-        _number("top_p", self.top_p, 0, 1)
-        _number("min_p", self.min_p, 0, 1)
-        _number("xtc_probability", self.xtc_probability, 0, 1)
-        _number("xtc_threshold", self.xtc_threshold, 0, 0.5)
-        _whole("top_k", self.top_k, 0)
-        _whole("min_tokens_to_keep", self.min_tokens_to_keep, 1)
-        if self.repetition_penalty is not None:
-            _number("repetition_penalty", self.repetition_penalty, 0, infinite)
-        for name in ("presence_penalty", "frequency_penalty"):
-            if getattr(self, name) is not None:
-                _number(name, getattr(self, name), -1e6, 1e6)
-        for name in ("repetition", "presence", "frequency"):
-            _whole(f"{name}_context_size", getattr(self, f"{name}_context_size"), 1)
-        if self.seed is not None and not (
-            isinstance(self.seed, int)
-            and not isinstance(self.seed, bool)
-            and 0 <= self.seed < SEEDS
-        ):
-            message = f"seed must be a whole number from 0 to 2**63 - 1, not {self.seed!r}"
-            raise InputError(message)
-        if self.logit_bias is not None:
-            _biases(self.logit_bias)
+    seed: int | None = field(default=None, validator=_seed)
+    repetition_penalty: float | None = field(default=None, validator=_PENALTY)
+    repetition_context_size: int = field(default=20, validator=rules.whole(1))
+    presence_penalty: float | None = field(default=None, validator=_SIGNED_PENALTY)
+    presence_context_size: int = field(default=20, validator=rules.whole(1))
+    frequency_penalty: float | None = field(default=None, validator=_SIGNED_PENALTY)
+    frequency_context_size: int = field(default=20, validator=rules.whole(1))
+    logit_bias: Mapping[int, float] | None = field(default=None, validator=_biases)
 
     @property
     def greedy(self) -> bool:

@@ -279,7 +279,7 @@ def test_a_request_that_fails_is_told_and_tried_again(
         ('{"prompt": "a", "tools": {}}', "tools: must hold a list of tools in OpenAI's format"),
         ('{"prompt": "a", "max_token": 3}', "unknown option 'max_token'; did you mean"),
         ('{"prompt": "a", "max_tokens": -2}', "max_tokens must be a whole number of at least -1"),
-        ('{"prompt": "a", "temperature": "hot"}', "temperature must be 0 to 1e+06, not 'hot'"),
+        ('{"prompt": "a", "temperature": "hot"}', "temperature must be 0 to 1000000, not 'hot'"),
         ('{"prompt": "a", "cancel": true}', "cancel is for programs: leave it out"),
         ('{"prompt": "a", "id": []}', "id must be a string or a whole number, not []"),
         ('"\\ud800"', "holds half of a surrogate pair: not UTF-8"),

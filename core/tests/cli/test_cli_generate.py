@@ -300,7 +300,7 @@ def test_no_tokens_make_no_table(ask: Any) -> None:
         (["-"], "the prompt is empty"),
         (["a", "b"], "unexpected extra argument(s) (b): put quotes around a prompt of several"),
         (["a", "--max-tokens", "-2"], "max_tokens must be a whole number of at least -1, not -2"),
-        (["a", "--temp", "-1"], "temperature must be 0 to 1e+06, not -1.0"),
+        (["a", "--temp", "-1"], "temperature must be 0 to 1000000, not -1.0"),
         (["a", "--top-p", "1.5"], "top_p must be 0 to 1, not 1.5"),
         (["a", "--top-p", "nan"], "top_p must be 0 to 1, not nan"),
         (["a", "--min-p", "-0.1"], "min_p must be 0 to 1, not -0.1"),

@@ -35,14 +35,14 @@ def drawn(seed: int = 5, **settings: Any) -> list[int]:
 # --- values ------------------------------------------------------------------------------
 
 NUMBERS: list[tuple[str, list[Any], list[Any], str]] = [
-    ("temperature", [0, 0.0, 0.01, 1, 1e6], [-0.01, -1, 1e6 + 1, 2e6, math.nan], "0 to 1e+06"),
+    ("temperature", [0, 0.0, 0.01, 1, 1e6], [-0.01, -1, 1e6 + 1, 2e6, math.nan], "0 to 1000000"),
     ("top_p", [0, 0.5, 1, 1.0], [-0.01, -1, 1.01, 2, math.nan], "0 to 1"),
     ("min_p", [0, 0.5, 1], [-0.01, -1, 1.01, 2], "0 to 1"),
     ("xtc_probability", [0, 0.5, 1], [-0.01, -1, 1.01, 2], "0 to 1"),
     ("xtc_threshold", [0, 0.25, 0.5], [-0.01, -1, 0.51, 1, 1.5], "0 to 0.5"),
     ("repetition_penalty", [None, 0, 1.3, 1e9], [-0.01, -1, math.nan], "at least 0"),
-    ("presence_penalty", [None, -1e6, 0, 1e6], [-1e6 - 1, 1e6 + 1], "-1e+06 to 1e+06"),
-    ("frequency_penalty", [None, -1e6, 0, 1e6], [-1e6 - 1, 1e6 + 1], "-1e+06 to 1e+06"),
+    ("presence_penalty", [None, -1e6, 0, 1e6], [-1e6 - 1, 1e6 + 1], "-1000000 to 1000000"),
+    ("frequency_penalty", [None, -1e6, 0, 1e6], [-1e6 - 1, 1e6 + 1], "-1000000 to 1000000"),
 ]
 COUNTS: list[tuple[str, list[Any], list[Any], int]] = [
     ("top_k", [0, 1, 50], [-1, -2], 0),

@@ -39,5 +39,7 @@ def test_the_table_in_the_config_file_says_assert() -> None:
 
 def test_a_wrong_value_in_the_config_file_names_its_key() -> None:
     config = load_config({"plugins": {"fill-echo": {"k": 0}}})
-    with pytest.raises(ConfigError, match=r"plugins\.fill-echo\.k must be 1 to 64, not 0"):
+    with pytest.raises(
+        ConfigError, match=r"plugins\.fill-echo\.k must be a whole number from 1 to 64, not 0"
+    ):
         config.plugin_settings("fill-echo", EchoSettings)

@@ -136,8 +136,8 @@ def test_a_token_that_fires_nothing_costs_a_look_into_two_dicts(request_: Any, l
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"policy": "trust"}, 'policy must be "assert" or "verify", not \'trust\''),
-        ({"policy": True}, 'policy must be "assert" or "verify", not True'),
+        ({"policy": "trust"}, "policy must be 'assert' or 'verify', not 'trust'"),
+        ({"policy": True}, "policy must be 'assert' or 'verify', not True"),
         ({"max_span": 1}, "max_span must be a whole number of at least 2, not 1"),
         ({"max_span": 2.5}, "max_span must be a whole number of at least 2, not 2.5"),
         ({"max_span": True}, "max_span must be a whole number of at least 2, not True"),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
+from mlxfill import rules
 from mlxfill.config.document import dotted, source_of
-from mlxfill.config.rules import between, one_of
 from mlxfill.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,19 +52,19 @@ class Generation:
     ``max_span``: longest span that a source may append at once.
     """
 
-    max_tokens: int = field(default=512, validator=between(-1))
-    temperature: float = field(default=0.0, validator=between(0, 1_000_000))
-    top_p: float = field(default=0.0, validator=between(0, 1))
-    top_k: int = field(default=0, validator=between(0))
-    min_p: float = field(default=0.0, validator=between(0, 1))
-    seed: int | None = field(default=None, validator=between(0, (1 << 63) - 1))
-    prefill_step_size: int = field(default=2048, validator=between(1))
-    max_kv_size: int | None = field(default=None, validator=between(1))
-    kv_bits: int | None = field(default=None, validator=one_of(2, 3, 4, 6, 8))
-    kv_group_size: int = field(default=64, validator=one_of(32, 64, 128))
-    quantized_kv_start: int = field(default=5000, validator=between(0))
-    append_chunk: int = field(default=0, validator=between(0))
-    max_span: int = field(default=64, validator=between(2))
+    max_tokens: int = field(default=512, validator=rules.whole(-1))
+    temperature: float = field(default=0.0, validator=rules.number(0, 1e6))
+    top_p: float = field(default=0.0, validator=rules.number(0, 1))
+    top_k: int = field(default=0, validator=rules.whole(0))
+    min_p: float = field(default=0.0, validator=rules.number(0, 1))
+    seed: int | None = field(default=None, validator=rules.whole(0, (1 << 63) - 1, optional=True))
+    prefill_step_size: int = field(default=2048, validator=rules.whole(1))
+    max_kv_size: int | None = field(default=None, validator=rules.whole(1, optional=True))
+    kv_bits: int | None = field(default=None, validator=rules.one_of(None, 2, 3, 4, 6, 8))
+    kv_group_size: int = field(default=64, validator=rules.one_of(32, 64, 128))
+    quantized_kv_start: int = field(default=5000, validator=rules.whole(0))
+    append_chunk: int = field(default=0, validator=rules.whole(0))
+    max_span: int = field(default=64, validator=rules.whole(2))
 
 
 @frozen(kw_only=True)
@@ -98,8 +98,8 @@ class Cache:
     them and leave theirs.
     """
 
-    max_entries: int = field(default=16, validator=between(0))
-    max_mb: int = field(default=4096, validator=between(0))
+    max_entries: int = field(default=16, validator=rules.whole(0))
+    max_mb: int = field(default=4096, validator=rules.whole(0))
     every_request: bool = False
 
 
@@ -133,7 +133,7 @@ class Config:
     model: str | None = None
     draft: str | None = None
     draft_kind: str | None = None
-    num_draft_tokens: int | None = field(default=None, validator=between(0))
+    num_draft_tokens: int | None = field(default=None, validator=rules.whole(0, optional=True))
     plugins: Plugins = field(factory=Plugins)
     generation: Generation = field(factory=Generation)
     trust: Trust = field(factory=Trust)

@@ -9,12 +9,9 @@ import attrs
 
 from mlxfill.config import load_config
 from mlxfill.contracts import Fault
-from mlxfill.engine.calibrate import curve_for, store
-from mlxfill.engine.checkpoint.identity import fingerprint, lasting
-from mlxfill.engine.drafter import estimated_cost
-from mlxfill.engine.gate import CostCurve, Purse
-from mlxfill.engine.guarded import NamedRewinder
-from mlxfill.engine.legal import is_whole
+from mlxfill.engine.checkpoint.identity import lasting
+from mlxfill.engine.guarded import PluginRewinders
+from mlxfill.engine.learnt import Learnt
 from mlxfill.engine.mount import bundled, mount
 from mlxfill.engine.opening import Opening
 from mlxfill.engine.options import make_options
@@ -23,14 +20,12 @@ from mlxfill.engine.prompt_store import PromptStore
 from mlxfill.engine.scheduler import MAX_ROWS
 from mlxfill.engine.trace import Tracing
 from mlxfill.errors import DrafterError, InputError
-from mlxfill.model.loading import context_limit, find_model, load_model
 from mlxfill.model.reading import parameters
 from mlxfill.model.target import Target
 from mlxfill.model.team import Team
 from mlxfill.plugins import PluginManager
 from mlxfill.plugins.faults import recorded
-from mlxfill.rewind.window import prove_rewind
-from mlxfill.rows.proof import prove_rows
+from mlxfill.rules import is_whole
 
 if TYPE_CHECKING:
     import os
@@ -40,70 +35,15 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
     from mlxfill.config import Config
-    from mlxfill.contracts import CacheRewinder, LayerReplay, Request
+    from mlxfill.contracts import Request
     from mlxfill.engine.audit import Audit, AuditedRun
     from mlxfill.engine.checkpoint.checkpoint import Checkpoint
     from mlxfill.engine.drafter import Drafter
     from mlxfill.engine.forward import Forwarder
-    from mlxfill.engine.gate import Survival
+    from mlxfill.engine.gate import CostCurve
     from mlxfill.engine.options import Options
     from mlxfill.engine.results import Piece, Result
     from mlxfill.engine.run import Run
-
-
-def load(  # noqa: PLR0913
-    model: str | os.PathLike[str],
-    *,
-    draft: str | os.PathLike[str] | None = None,
-    draft_kind: str | None = None,
-    num_draft_tokens: int | None = None,
-    plugins: Sequence[str] | None = None,
-    config: Config | str | os.PathLike[str] | Mapping[str, Any] | None = None,
-    adapter_path: str | None = None,
-    adapters: Mapping[str, str | os.PathLike[str]] | None = None,
-    group: mx.distributed.Group | None = None,
-) -> Engine:
-    """Load a model by folder, name of an installed model plugin, or hub id.
-
-    :param plugins: names in priority order; [] for none; None for what the config says.
-    :param config: a config file, a mapping with its content, or None for the usual places.
-    :param adapter_path: folder of a LoRA adapter that is on for all requests.
-    :param adapters: names and folders of LoRA adapters that requests switch on: ``adapters="sql"``.
-    :param group: ranks that share the model, each holding a slice of it; None: this process alone.
-    :raises ModelError, ConfigError, PluginError, DrafterError: each one line, with the remedy.
-    """
-    settled = load_config(config)
-    manager = PluginManager.load(settled, plugins)
-    path = find_model(str(model), manager.resolve_model)
-    loaded, tokenizer, model_config = load_model(path, adapter_path, group)
-    engine = Engine(
-        loaded,
-        tokenizer,
-        plugins=manager,
-        config=settled,
-        draft=draft,
-        draft_kind=draft_kind,
-        num_draft_tokens=num_draft_tokens,
-        path=path,
-        context=context_limit(model_config),
-        group=group,
-    )
-    engine.made_by = {
-        "model": lasting(model),
-        "adapter_path": lasting(adapter_path),
-        "adapters": {name: lasting(folder) for name, folder in (adapters or {}).items()},
-        "draft": lasting(draft),
-        "draft_kind": draft_kind,
-        "num_draft_tokens": num_draft_tokens,
-    }
-    try:
-        for name, folder in (adapters or {}).items():
-            engine.mount_adapter(name, folder)
-        engine.prepare()
-    except BaseException:
-        engine.close()
-        raise
-    return engine
 
 
 class Engine:
@@ -162,17 +102,16 @@ class Engine:
         self.team.check_same("setup", *self._setup())
         self.target = Target(model, self.tokenizer, path)
         self.faults: list[Fault] = list(self.plugins.faults)
-        self._curve = curve
-        # A team's curve holds for this start only: it is measured again, together.
-        self._measured = curve is not None or self.team.size > 1
-        self._no_rewind: str | None = None
-        self._no_rows: str | None = None
-        self._fingerprint: str | None = None
+        self.rewinder = PluginRewinders(self.plugins, self.target, self.faults)
+        self.learnt = Learnt(
+            self.target,
+            self.team,
+            self.rewinder,
+            gated=self.config.gate.enabled,
+            curve=curve,
+        )
         # The arguments of ``load``, for whoever resumes a checkpoint elsewhere.
         self.made_by: dict[str, Any] = {"model": lasting(path)}
-        # What earlier requests showed about each kind of source.
-        self.records: dict[tuple[str, str], Survival] = {}
-        self.purse = Purse()
         bounds = self.config.cache
         self.prompts = PromptStore(bounds.max_entries, bounds.max_mb << 20)
         self.drafter: Drafter | None = None
@@ -312,59 +251,25 @@ class Engine:
         """What forwards the tokens of one request, with caches and processors of its own."""
         return Opening(self, options, faults).forwarder(request)
 
-    def rewinder(self, entry: object, layer: LayerReplay) -> CacheRewinder | None:
-        """A plugin's rewinder for a cache entry that the core does not know."""
-        wrong: list[Fault] = []
-        found = self.plugins.cache_rewinder(entry, layer, self.target, wrong)
-        self.faults += [fault for fault in wrong if fault not in self.faults]
-        return NamedRewinder(*found) if found else None
-
-    def fingerprint(self) -> str:
-        """A hash of the model's weights, without adapters by name; made on first use."""
-        if self._fingerprint is None:
-            self.target.adapters.switch(None)
-            self._fingerprint = fingerprint(self.model)
-        return self._fingerprint
-
-    # --- what is learnt once -----------------------------------------------------------
+    # --- what it is and what it can --------------------------------------------------------
 
     def no_rewind(self) -> str:
         """Why caches of this model cannot be taken back; "" when they can (tried, not assumed)."""
-        if self._no_rewind is None:
-            self._no_rewind = prove_rewind(self.target, self.rewinder)
-        return self._no_rewind
+        return self.learnt.no_rewind()
 
     def no_rows(self) -> str:
         """Why requests cannot share forwards of this model; "" when they can (tried as well)."""
-        if self._no_rows is None:
-            self._no_rows = prove_rows(self.target)
-        return self._no_rows
-
-    def curve(self) -> CostCurve:
-        """The cost curve, measured on first use and kept on disk."""
-        if self._curve is None:
-            on = self.config.gate.enabled
-            self._curve = curve_for(self.target, self.team) if on else CostCurve.free()
-        return self._curve
+        return self.learnt.no_rows()
 
     def prepare(self) -> None:
         """Do now what the first request that speculates would otherwise wait for."""
         hooks = {hook for name in self.plugins.names for hook in self.plugins.hooks(name)}
         offering = not hooks.isdisjoint({"mlxfill_proposal_sources", "mlxfill_constraint"})
         if offering or self.drafter is not None:
-            self.no_rewind()
-            self.curve()
+            self.learnt.no_rewind()
+            self.learnt.curve()
         if self.drafter is not None:
-            self.time_drafts(self.drafter, self.num_draft_tokens)
-
-    def time_drafts(self, drafter: Drafter, most: int | None) -> None:
-        """Measure what a draft costs when up to ``most`` are made at once; only the first time."""
-        depth = drafter.provider.default_depth if most is None else most
-        if drafter.cost is None and depth:
-            curve = self.curve() if self.config.gate.enabled else None
-            drafter.cost = estimated_cost(
-                self.target, drafter.provider, depth, self.mlx_stream, curve, self.team.clock
-            )
+            self.learnt.time_drafts(self.drafter, self.num_draft_tokens, self.mlx_stream)
 
     def _setup(self) -> tuple[object, ...]:
         """What decisions depend on, all ranks alike."""
@@ -400,7 +305,7 @@ class Engine:
         if not asked and (artifact is None or self.num_draft_tokens == 0):
             return
         try:
-            self.drafter = mount(self.plugins, self.target, artifact, name, self.no_rewind)
+            self.drafter = mount(self.plugins, self.target, artifact, name, self.learnt.no_rewind)
         except DrafterError as error:
             if asked:
                 raise
@@ -415,9 +320,7 @@ class Engine:
             with recorded(self.drafter.plugin, "close", self.faults):
                 self.drafter.provider.close()
             self.drafter = None
-        if self._curve is not None and not self._measured and self.config.gate.enabled:
-            store(self.target, self._curve)
-            self._measured = True
+        self.learnt.keep()
         self.target.close()
 
     def __enter__(self) -> Self:

@@ -14,7 +14,8 @@ from mlxfill.plugins.faults import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mlxfill.contracts import CacheRewinder
+    from mlxfill.contracts import CacheRewinder, Fault, LayerReplay, TargetView
+    from mlxfill.plugins import PluginManager
 
 
 @contextmanager
@@ -75,3 +76,18 @@ class NamedRewinder:
         """Only ``keep`` ids stay."""
         with named(self.plugin, "rewind() of its rewinder"):
             self.rewinder.rewind(keep)
+
+
+class PluginRewinders:
+    """Rewinders from plugins, for cache entries that the core does not know."""
+
+    def __init__(self, plugins: PluginManager, target: TargetView, faults: list[Fault]) -> None:
+        """``faults`` gets what goes wrong, each thing once."""
+        self._plugins, self._target, self._faults = plugins, target, faults
+
+    def __call__(self, entry: object, layer: LayerReplay) -> CacheRewinder | None:
+        """The first plugin's that has one."""
+        wrong: list[Fault] = []
+        found = self._plugins.cache_rewinder(entry, layer, self._target, wrong)
+        self._faults += [fault for fault in wrong if fault not in self._faults]
+        return NamedRewinder(*found) if found else None

@@ -1,4 +1,4 @@
-"""What values an option may have: attrs validators and converters that name value and remedy."""
+"""Rules for options that are no numbers, as those of ``mlxfill.rules``, and converters."""
 
 from __future__ import annotations
 
@@ -7,46 +7,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from mlxfill.errors import InputError
-
-Check = Any
-"""An attrs validator: ``(instance, attribute, value)``, raises ``InputError``."""
+from mlxfill.rules import Rule, is_whole, refuse
 
 
-def at_least(low: int, *, optional: bool = False) -> Check:
-    """A whole number of at least ``low``, or None where ``optional``."""
-
-    def check(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
-        if value is None and optional:
-            return
-        if not is_whole(value) or value < low:  # type: ignore[operator]
-            message = f"{attribute.name} must be a whole number of at least {low}, not {value!r}"
-            raise InputError(message)
-
-    return check
-
-
-def one_of(*values: object) -> Check:
-    """One of a few; None among them is not mentioned, since it means that nothing was given."""
-
-    def check(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
-        # True == 1 and 8.0 == 8, but neither is a number of bits.
-        if not any(value == legal and type(value) is type(legal) for legal in values):
-            *first, last = [repr(v) for v in values if v is not None]
-            message = f"{attribute.name} must be {', '.join(first)} or {last}, not {value!r}"
-            raise InputError(message)
-
-    return check
-
-
-def has(*methods: str) -> Check:
+def has(*methods: str) -> Rule:
     """None, or an object with these methods; ``__call__`` for a function."""
 
     def check(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
         missing = [m for m in methods if not callable(getattr(value, m, None))]
         if value is not None and missing:
             what = "a function" if missing[0] == "__call__" else f"an object with {missing[0]}()"
-            message = f"{attribute.name} must be {what}, not {value!r}"
-            raise InputError(message)
+            refuse(attribute, what, value)
 
     return check
 
@@ -54,8 +25,7 @@ def has(*methods: str) -> Check:
 def name(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
     """A string, or None."""
     if value is not None and not isinstance(value, str):
-        message = f"{attribute.name} must be a name, not {value!r}"
-        raise InputError(message)
+        refuse(attribute, "a name", value)
 
 
 def functions(_: object, attribute: Any, value: Iterable[object]) -> None:  # noqa: ANN401
@@ -73,20 +43,13 @@ def ids(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
     held = list(value) if isinstance(value, Iterable) else [value]
     wrong = [v for v in held if not is_whole(v)]
     if wrong or not isinstance(value, Iterable):
-        message = f"{attribute.name} must be a list of token ids, not {(wrong or held)[0]!r}"
-        raise InputError(message)
+        refuse(attribute, "a list of token ids", (wrong or held)[0])
 
 
 def path(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
     """The path of a file, or None."""
     if value is not None and (not isinstance(value, str | os.PathLike) or not str(value)):
-        message = f"{attribute.name} must be the path of a file, not {value!r}"
-        raise InputError(message)
-
-
-def is_whole(value: object) -> bool:
-    """Whether it is an ``int`` and no ``bool``."""
-    return isinstance(value, int) and not isinstance(value, bool)
+        refuse(attribute, "the path of a file", value)
 
 
 def names(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
@@ -96,8 +59,7 @@ def names(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
     held = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
     wrong = [v for v in held if not isinstance(v, str)]
     if wrong or held == [value]:
-        message = f"{attribute.name} must be a list of names, not {(wrong or held)[0]!r}"
-        raise InputError(message)
+        refuse(attribute, "a list of names", (wrong or held)[0])
 
 
 def listed(value: Iterable[Any] | None) -> tuple[Any, ...]:

@@ -6,16 +6,17 @@ from collections.abc import Iterable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from mlxfill.engine.legal import is_whole
-from mlxfill.engine.loop import Ending
+from mlxfill.engine.course import Ending
 from mlxfill.errors import InputError, MlxfillError, PluginError
 from mlxfill.plugins.faults import one_line
+from mlxfill.rules import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from mlxfill.contracts import GenerationMethod, Request
-    from mlxfill.engine.loop import DecodeLoop, Emitted
+    from mlxfill.engine.course import Emitted
+    from mlxfill.engine.loop import DecodeLoop
     from mlxfill.engine.options import Options
 
 

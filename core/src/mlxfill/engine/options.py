@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, fields, frozen
 
+from mlxfill import rules
 from mlxfill.engine import legal
 from mlxfill.engine.schema import as_schema
 from mlxfill.errors import InputError
+from mlxfill.nearest import did_you_mean
 from mlxfill.sampling import Sampling, as_sampling
 
 if TYPE_CHECKING:
@@ -50,23 +52,23 @@ class Options:
     it), None for the model as it is.
     """
 
-    max_tokens: int = field(default=512, validator=legal.at_least(-1))
+    max_tokens: int = field(default=512, validator=rules.whole(-1))
     sampling: Sampling = field(factory=Sampling, converter=as_sampling)
     stop: tuple[str, ...] = field(default=(), converter=legal.stops)
     logprobs: bool = False
-    top_logprobs: int = field(default=0, validator=legal.at_least(0))
-    prefill_step_size: int = field(default=2048, validator=legal.at_least(1))
-    max_kv_size: int | None = field(default=None, validator=legal.at_least(1, optional=True))
-    kv_bits: int | None = field(default=None, validator=legal.one_of(None, 2, 3, 4, 6, 8))
-    kv_group_size: int = field(default=64, validator=legal.one_of(32, 64, 128))
-    quantized_kv_start: int = field(default=5000, validator=legal.at_least(0))
-    append_chunk: int = field(default=0, validator=legal.at_least(0))
-    max_span: int = field(default=64, validator=legal.at_least(2))
-    num_draft_tokens: int | None = field(default=None, validator=legal.at_least(0, optional=True))
+    top_logprobs: int = field(default=0, validator=rules.whole(0))
+    prefill_step_size: int = field(default=2048, validator=rules.whole(1))
+    max_kv_size: int | None = field(default=None, validator=rules.whole(1, optional=True))
+    kv_bits: int | None = field(default=None, validator=rules.one_of(None, 2, 3, 4, 6, 8))
+    kv_group_size: int = field(default=64, validator=rules.one_of(32, 64, 128))
+    quantized_kv_start: int = field(default=5000, validator=rules.whole(0))
+    append_chunk: int = field(default=0, validator=rules.whole(0))
+    max_span: int = field(default=64, validator=rules.whole(2))
+    num_draft_tokens: int | None = field(default=None, validator=rules.whole(0, optional=True))
     cache: PromptCache | list[Any] | None = None
     prompt_cache: list[Any] | None = None
     session: str | None = None
-    snapshot_at: int | None = field(default=None, validator=legal.at_least(1, optional=True))
+    snapshot_at: int | None = field(default=None, validator=rules.whole(1, optional=True))
     on_prefill_done: Callable[[PromptCache], None] | None = field(default=None, validator=_CALL)
     on_prefill_progress: Callable[[int, int], None] | None = field(default=None, validator=_CALL)
     cancel: threading.Event | None = field(default=None, validator=legal.has("is_set"))
@@ -77,11 +79,11 @@ class Options:
         default=(), converter=legal.listed, validator=legal.functions
     )
     phase_times: bool = False
-    sources_policy: str = field(default="trust", validator=legal.one_of("trust", "verify"))
+    sources_policy: str = field(default="trust", validator=rules.one_of("trust", "verify"))
     sources: Sequence[str] | None = field(default=None, validator=legal.names)
     keep_cache: bool = False
     checkpoint: str | os.PathLike[str] | None = field(default=None, validator=legal.path)
-    checkpoint_every: int | None = field(default=None, validator=legal.at_least(0, optional=True))
+    checkpoint_every: int | None = field(default=None, validator=rules.whole(0, optional=True))
     on_checkpoint: Callable[[Checkpoint], None] | None = field(default=None, validator=_CALL)
     delimiters: Sequence[int] = field(default=(), validator=legal.ids)
     template_options: Mapping[str, Any] = field(factory=dict)
@@ -106,10 +108,7 @@ def make_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Optio
     sampling_names = {f.name for f in fields(Sampling)}
     unknown = [n for n in given if n not in OPTION_NAMES and n not in sampling_names]
     if unknown:
-        from difflib import get_close_matches
-
-        near = get_close_matches(unknown[0], [*OPTION_NAMES, *sampling_names], 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(unknown[0], [*OPTION_NAMES, *sampling_names])
         message = f"unknown option {unknown[0]!r}{hint}"
         raise InputError(message)
     loose = {n: v for n, v in given.items() if n in sampling_names}

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 class Held:
     """Caches of one request's own that hold ``count`` tokens, ``unnamed`` ones included.
 
-    ``draft``: the drafter's state after as many tokens, where there is one.
+    ``draft``: the drafter's state after as many tokens, where there is one.  ``kept``: an earlier
+    request left them.
     """
 
     caches: list[Any]
     count: int
     unnamed: int = 0
     draft: DraftCheckpoint | None = None
+    kept: bool = False
 
 
 def own_caches(

@@ -102,7 +102,7 @@ class PromptStore:
         left = len(entry.tokens) - count
         for each in flat(caches) if left else ():
             each.trim(left)
-        return Held(caches, count, draft=None if left else entry.draft)
+        return Held(caches, count, draft=None if left else entry.draft, kept=True)
 
     def keep(
         self,

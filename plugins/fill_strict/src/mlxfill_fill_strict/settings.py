@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from attrs import field, frozen
 
-from mlxfill import InputError
-
-if TYPE_CHECKING:
-    from attrs import Attribute
+from mlxfill import rules
 
 PolicyName = Literal["assert", "verify"]
 """Whether spans are appended unread, or left to the model to accept."""
-
-LEAST_SPAN = 2
-
-
-def _one_of_policies(_: object, attribute: Attribute[str], value: object) -> None:
-    if value not in get_args(PolicyName):
-        legal = " or ".join(f'"{name}"' for name in get_args(PolicyName))
-        raise InputError(f"{attribute.name} must be {legal}, not {value!r}")
-
-
-def _span(_: object, attribute: Attribute[int], value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < LEAST_SPAN:
-        raise InputError(
-            f"{attribute.name} must be a whole number of at least {LEAST_SPAN}, not {value!r}"
-        )
 
 
 @frozen
@@ -40,5 +22,5 @@ class StrictSettings:
     ``max_span``: most tokens offered at once; the rest of a longer span is offered next.
     """
 
-    policy: PolicyName = field(default="assert", validator=_one_of_policies)
-    max_span: int = field(default=32, validator=_span)
+    policy: PolicyName = field(default="assert", validator=rules.one_of(*get_args(PolicyName)))
+    max_span: int = field(default=32, validator=rules.whole(2))

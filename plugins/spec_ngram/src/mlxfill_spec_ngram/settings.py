@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from attrs import asdict, field, frozen
 
-from mlxfill import InputError
-
-if TYPE_CHECKING:
-    from attrs import Attribute
+from mlxfill import InputError, rules
 
 Match = Literal["first", "recent"]
 """Which earlier occurrence of a run counts: the oldest or the newest."""
 
 LONGEST_INDEXED = 8
 """Longest run of ids that is looked up, so that the work per token stays small and flat."""
-
-
-def _whole(_: object, attribute: Attribute[int], value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InputError(f"{attribute.name} must be a whole number, not {value!r}")
-
-
-def _positive(_: object, attribute: Attribute[int], value: int) -> None:
-    _whole(_, attribute, value)
-    if value < 1:
-        raise InputError(f"{attribute.name} must be at least 1, not {value!r}")
-
-
-def _one_of_matches(_: object, attribute: Attribute[str], value: object) -> None:
-    if value not in get_args(Match):
-        legal = " or ".join(f'"{match}"' for match in get_args(Match))
-        raise InputError(f"{attribute.name} must be {legal}, not {value!r}")
-
-
-def _boolean(_: object, attribute: Attribute[bool], value: object) -> None:
-    if not isinstance(value, bool):
-        raise InputError(f"{attribute.name} must be true or false, not {value!r}")
 
 
 @frozen
@@ -53,16 +28,16 @@ class NgramSettings:
     ``adaptive``: follow matches, let the draft grow with the match, resume after an edit.
     """
 
-    max_ngram: int = field(default=3, validator=_positive)
-    min_ngram: int = field(default=1, validator=_whole)
-    depth: int = field(default=10, validator=_positive)
-    max_depth: int = field(default=48, validator=_positive)
-    match: Match = field(default="recent", validator=_one_of_matches)
-    adaptive: bool = field(default=True, validator=_boolean)
+    max_ngram: int = field(default=3, validator=rules.whole(1))
+    min_ngram: int = field(default=1, validator=rules.whole(1))
+    depth: int = field(default=10, validator=rules.whole(1))
+    max_depth: int = field(default=48, validator=rules.whole(1))
+    match: Match = field(default="recent", validator=rules.one_of(*get_args(Match)))
+    adaptive: bool = field(default=True, validator=rules.boolean)
 
     def __attrs_post_init__(self) -> None:
         longest = min(self.max_ngram, LONGEST_INDEXED)
-        if not 1 <= self.min_ngram <= longest:
+        if self.min_ngram > longest:
             raise InputError(
                 f"min_ngram must be 1 to {longest} with max_ngram {self.max_ngram}, not"
                 f" {self.min_ngram}"

@@ -6,15 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from mlxfill import InputError
+from mlxfill import InputError, rules
 
 if TYPE_CHECKING:
     from attrs import Attribute
-
-
-def _boolean(_: object, attribute: Attribute[bool], value: object) -> None:
-    if not isinstance(value, bool):
-        raise InputError(f"{attribute.name} must be true or false, not {value!r}")
 
 
 def _temperature(_: object, attribute: Attribute[float | None], value: object) -> None:
@@ -35,9 +30,9 @@ class TwoModelSettings:
     ``filters``: let the request's top-p, top-k, min-p and XTC cut the draft's distribution too.
     """
 
-    greedy: bool = field(default=False, validator=_boolean)
+    greedy: bool = field(default=False, validator=rules.boolean)
     temperature: float | None = field(default=None, validator=_temperature)
-    filters: bool = field(default=True, validator=_boolean)
+    filters: bool = field(default=True, validator=rules.boolean)
 
     def __attrs_post_init__(self) -> None:
         if self.greedy and self.temperature is not None:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import mlx.core as mx
 
-from mlxfill.engine.checkpoint.plain import packed, unpacked
-from mlxfill.errors import CheckpointError
+from mlxfill.engine.checkpoint.plain import packed
 from mlxfill.model.reading import ids, parameters
 
 if TYPE_CHECKING:
@@ -75,30 +74,6 @@ def recipe(engine: Engine) -> dict[str, Any]:
             "gate": config.gate.enabled,
         },
     }
-
-
-def load_again(origin: Mapping[str, Any], *, model: str | None = None) -> Engine:
-    """The engine that ``recipe`` described.
-
-    :param model: where the model is now, if not where it was.
-    :raises CheckpointError: nobody knows which model it was.
-    :raises ModelError, ConfigError, PluginError, DrafterError: as ``mlxfill.load``.
-    """
-    from mlxfill.engine.engine import load
-
-    arguments = dict(origin)
-    stored, names = arguments.pop("config"), arguments["plugins"]
-    found = model or arguments.pop("model", None)
-    if found is None:
-        raise CheckpointError("the checkpoint does not say where its model is: give --model NAME")
-    arguments.pop("model", None)
-    tables = unpacked(stored["plugins"], {})
-    config = {
-        "plugins": {"enabled": names, **{name: table for name, table in tables.items() if table}},
-        "trust": {"assert": stored["trust"]},
-        "gate": {"enabled": stored["gate"]},
-    }
-    return load(found, config=config, **arguments)
 
 
 def _settings(instance: Any) -> Mapping[str, Any]:  # noqa: ANN401 - each plugin's own class

@@ -74,7 +74,7 @@ class Resumption:
     def run(self) -> Run:
         """The run, checked against the engine that is to go on with it."""
         content, engine = self._content, self._engine
-        if content["model"] != engine.fingerprint():
+        if content["model"] != engine.learnt.fingerprint():
             named = content["origin"].get("model")
             whose = f" ({named})" if named else ""
             raise CheckpointError(f"it is of another model{whose}, with other weights")

@@ -1,0 +1,88 @@
+"""What an engine cannot do for a request: refused here, before anything is computed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from mlxfill.engine.prewarm import counted_tokens
+from mlxfill.engine.prompt import check_prompt
+from mlxfill.errors import InputError
+from mlxfill.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from mlxfill.contracts import Request
+    from mlxfill.engine.engine import Engine
+    from mlxfill.engine.options import Options
+    from mlxfill.engine.prompt import Prompt
+
+PLAIN = (bool, int, float, str, tuple, type(None))
+"""Types of options that say the same in every process."""
+UNNAMED = 0
+"""Stands for tokens in an mlx-lm ``prompt_cache`` that nobody names any more."""
+
+
+def admit(engine: Engine, options: Options, prompt: Prompt) -> tuple[tuple[int, ...], int]:
+    """Prompt ids, and how many tokens stand before them in an mlx-lm ``prompt_cache``.
+
+    :raises InputError: names the value that this engine cannot use.
+    """
+    engine.target.adapters.check(options.adapters)
+    _check_sources(engine, options)
+    ids, unnamed = prompt.ids, 0
+    if options.input_embeddings is not None:
+        ids = _embedded(engine, ids, options.input_embeddings)
+    if options.prompt_cache is not None and not all(c.empty() for c in options.prompt_cache):
+        # Recurrent states do not count their tokens; they need no positions either.
+        unnamed = counted_tokens(options.prompt_cache) or 0
+    limit = engine.context
+    check_prompt(ids, engine.target.vocab_size, None if limit is None else limit - unnamed)
+    at = options.snapshot_at
+    if at is not None and at >= len(ids):
+        raise InputError(f"snapshot_at must be 1 to {len(ids) - 1} for this prompt, not {at}")
+    return ids, unnamed
+
+
+def check_snapshot(options: Options, cached: int) -> None:
+    """Refuse a snapshot of fewer than the ``cached`` tokens that the caches hold already."""
+    at = options.snapshot_at
+    if at is not None and at < cached:
+        raise InputError(
+            f"snapshot_at must be at least {cached}, what the given cache holds, not {at}"
+        )
+
+
+def check_team(engine: Engine, options: Options, request: Request) -> None:
+    """Refuse what the ranks of a team would not decide alike."""
+    team = engine.team
+    if team.size == 1:
+        return
+    if options.cancel is not None:
+        raise InputError(
+            f"cancel cannot reach {team.size} ranks at the same token: stop reading the pieces"
+            " at the same one on every rank instead"
+        )
+    values = attrs.asdict(options, recurse=False).items()
+    plain = [(name, value) for name, value in values if isinstance(value, PLAIN)]
+    team.check_same("request", request.prompt_ids, request.tools, request.sampling, plain)
+
+
+def _check_sources(engine: Engine, options: Options) -> None:
+    """Refuse a plugin that is not on: it cannot propose anything."""
+    on = engine.plugins.names
+    for name in options.sources or ():
+        if name not in on:
+            known, hint = ", ".join(on) or "none", did_you_mean(name, on)
+            raise InputError(f"sources names {name!r}, which is not on{hint}; on are: {known}")
+
+
+def _embedded(engine: Engine, ids: tuple[int, ...], embeddings: Any) -> tuple[int, ...]:  # noqa: ANN401 - an array or a list of rows
+    """The prompt's ids, or ids that stand for its embeddings."""
+    from mlx_lm.utils import does_model_support_input_embeddings
+
+    if not does_model_support_input_embeddings(engine.model):
+        raise InputError("this model takes no input_embeddings")
+    if ids and len(ids) != len(embeddings):
+        raise InputError(f"input_embeddings has {len(embeddings)} rows, the prompt {len(ids)} ids")
+    return ids or (UNNAMED,) * len(embeddings)

@@ -1,0 +1,99 @@
+"""What an engine finds out about its model: each thing once, when it is first needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mlxfill.engine.calibrate import curve_for, store
+from mlxfill.engine.checkpoint.identity import fingerprint
+from mlxfill.engine.drafter import estimated_cost
+from mlxfill.engine.gate import CostCurve, Purse, Survival
+from mlxfill.rewind.window import prove_rewind
+from mlxfill.rows.proof import Readings, prove_readings, prove_rows
+
+if TYPE_CHECKING:
+    from mlxfill.engine.drafter import Drafter
+    from mlxfill.model.target import Target
+    from mlxfill.model.team import Team
+    from mlxfill.rewind.window import MakeRewinder
+
+
+class Learnt:
+    """Tried, not assumed; measured, not guessed.
+
+    ``purse`` and ``survival_of`` carry over what earlier requests showed.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        team: Team,
+        make_rewinder: MakeRewinder,
+        *,
+        gated: bool,
+        curve: CostCurve | None = None,
+    ) -> None:
+        """``gated``: whether costs decide anything; ``curve``: a known one, which is not kept."""
+        self.purse = Purse()
+        self._target, self._team, self._make_rewinder = target, team, make_rewinder
+        self._gated, self._curve = gated, curve
+        # A team's curve holds for this start only: it is measured again, together.
+        self._kept = curve is not None or team.size > 1
+        self._survivals: dict[tuple[str, str], Survival] = {}
+        self._no_rewind: str | None = None
+        self._no_rows: str | None = None
+        self._readings: Readings | None = None
+        self._fingerprint: str | None = None
+
+    def no_rewind(self) -> str:
+        """Why caches of this model cannot be taken back; "" when they can."""
+        if self._no_rewind is None:
+            self._no_rewind = prove_rewind(self._target, self._make_rewinder)
+        return self._no_rewind
+
+    def no_rows(self) -> str:
+        """Why requests cannot share forwards of this model; "" when they can."""
+        if self._no_rows is None:
+            self._no_rows = prove_rows(self._target)
+        return self._no_rows
+
+    def readings(self) -> Readings:
+        """Which prompts this model may read in one forward."""
+        if self._readings is None:
+            self._readings = prove_readings(self._target)
+        return self._readings
+
+    def fingerprint(self) -> str:
+        """A hash of the model's weights, without adapters by name."""
+        if self._fingerprint is None:
+            self._target.adapters.switch(None)
+            self._fingerprint = fingerprint(self._target.model)
+        return self._fingerprint
+
+    def survival_of(self, plugin: str, source: object) -> Survival:
+        """How often sources of this plugin and class were right."""
+        # The class may be anyone's: its own idea of a name is not asked.
+        return self._survivals.setdefault((plugin, type.__repr__(type(source))), Survival())
+
+    # --- costs ----------------------------------------------------------------------------
+
+    def curve(self) -> CostCurve:
+        """The cost curve, from the disk where it was measured before."""
+        if self._curve is None:
+            self._curve = curve_for(self._target, self._team) if self._gated else CostCurve.free()
+        return self._curve
+
+    def time_drafts(self, drafter: Drafter, most: int | None, stream: Any) -> None:  # noqa: ANN401 - an mlx stream
+        """Measure what a draft costs when up to ``most`` are made at once, on ``stream``."""
+        depth = drafter.provider.default_depth if most is None else most
+        if drafter.cost is None and depth:
+            curve = self.curve() if self._gated else None
+            drafter.cost = estimated_cost(
+                self._target, drafter.provider, depth, stream, curve, self._team.clock
+            )
+
+    def keep(self) -> None:
+        """Leave the curve, refined by what requests took, on the disk.  Safe to call twice."""
+        if self._curve is not None and not self._kept and self._gated:
+            store(self._target, self._curve)
+            self._kept = True

@@ -1,0 +1,98 @@
+"""From the name of a model to an engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mlxfill.config import load_config
+from mlxfill.engine.checkpoint.identity import lasting
+from mlxfill.engine.checkpoint.plain import unpacked
+from mlxfill.engine.engine import Engine
+from mlxfill.errors import CheckpointError
+from mlxfill.model.loading import context_limit, find_model, load_model
+from mlxfill.plugins import PluginManager
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    import mlx.core as mx
+
+    from mlxfill.config import Config
+
+
+def load(  # noqa: PLR0913
+    model: str | os.PathLike[str],
+    *,
+    draft: str | os.PathLike[str] | None = None,
+    draft_kind: str | None = None,
+    num_draft_tokens: int | None = None,
+    plugins: Sequence[str] | None = None,
+    config: Config | str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    adapter_path: str | None = None,
+    adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+    group: mx.distributed.Group | None = None,
+) -> Engine:
+    """Load a model by folder, name of an installed model plugin, or hub id.
+
+    :param plugins: names in priority order; [] for none; None for what the config says.
+    :param config: a config file, a mapping with its content, or None for the usual places.
+    :param adapter_path: folder of a LoRA adapter that is on for all requests.
+    :param adapters: names and folders of LoRA adapters that requests switch on: ``adapters="sql"``.
+    :param group: ranks that share the model, each holding a slice of it; None: this process alone.
+    :raises ModelError, ConfigError, PluginError, DrafterError: each one line, with the remedy.
+    """
+    settled = load_config(config)
+    manager = PluginManager.load(settled, plugins)
+    path = find_model(str(model), manager.resolve_model)
+    loaded, tokenizer, model_config = load_model(path, adapter_path, group)
+    engine = Engine(
+        loaded,
+        tokenizer,
+        plugins=manager,
+        config=settled,
+        draft=draft,
+        draft_kind=draft_kind,
+        num_draft_tokens=num_draft_tokens,
+        path=path,
+        context=context_limit(model_config),
+        group=group,
+    )
+    engine.made_by = {
+        "model": lasting(model),
+        "adapter_path": lasting(adapter_path),
+        "adapters": {name: lasting(folder) for name, folder in (adapters or {}).items()},
+        "draft": lasting(draft),
+        "draft_kind": draft_kind,
+        "num_draft_tokens": num_draft_tokens,
+    }
+    try:
+        for name, folder in (adapters or {}).items():
+            engine.mount_adapter(name, folder)
+        engine.prepare()
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def load_again(origin: Mapping[str, Any], *, model: str | None = None) -> Engine:
+    """The engine that ``recipe`` described, to go on from a checkpoint.
+
+    :param model: where the model is now, if not where it was.
+    :raises CheckpointError: nobody knows which model it was.
+    :raises ModelError, ConfigError, PluginError, DrafterError: as ``mlxfill.load``.
+    """
+    arguments = dict(origin)
+    stored, names = arguments.pop("config"), arguments["plugins"]
+    found = model or arguments.pop("model", None)
+    if found is None:
+        raise CheckpointError("the checkpoint does not say where its model is: give --model NAME")
+    arguments.pop("model", None)
+    tables = unpacked(stored["plugins"], {})
+    config = {
+        "plugins": {"enabled": names, **{name: table for name, table in tables.items() if table}},
+        "trust": {"assert": stored["trust"]},
+        "gate": {"enabled": stored["gate"]},
+    }
+    return load(found, config=config, **arguments)

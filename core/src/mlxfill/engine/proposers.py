@@ -1,0 +1,125 @@
+"""Who guesses the tokens of one request: the sources at its table, and the drafter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mlxfill.contracts import Fault
+from mlxfill.engine.drafting import Drafting
+from mlxfill.engine.session import Seat
+from mlxfill.errors import DrafterError
+from mlxfill.plugins.faults import charge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mlxfill.contracts import DraftCheckpoint, DraftRows, Request
+    from mlxfill.engine.drafter import Drafter
+    from mlxfill.engine.engine import Engine
+    from mlxfill.engine.forward import Forwarder
+    from mlxfill.engine.options import Options
+    from mlxfill.engine.prewarm import Held
+    from mlxfill.engine.schema import Holder
+
+
+class Proposers:
+    """Finds those that an engine has for one request."""
+
+    def __init__(
+        self, engine: Engine, options: Options, faults: list[Fault], report: Callable[[Fault], None]
+    ) -> None:
+        """``faults`` gets what goes wrong in hooks, ``report`` what goes wrong in a drafter."""
+        self._engine, self._options = engine, options
+        self._faults, self._report = faults, report
+
+    @property
+    def drafts_worth(self) -> float:
+        """Tokens of a prompt that may rather be read again than be without the drafter."""
+        drafter = self._engine.drafter
+        if drafter is None or not self._most_drafts(drafter):
+            return 0.0
+        return drafter.worth(self._engine.learnt.curve())
+
+    def no_rewind(self, forwarder: Forwarder) -> str:
+        """Why these caches cannot be taken back: the model's kind, or what the caller gave."""
+        unsupported = forwarder.window.unsupported
+        if unsupported:
+            return f"its {unsupported} has no rewinder"
+        return self._engine.learnt.no_rewind()
+
+    # --- sources ------------------------------------------------------------------------
+
+    def seats(self, request: Request, holder: Holder | None) -> list[Seat]:
+        """The sources, by priority; ``holder`` holds the reply to a schema."""
+        engine = self._engine
+        trusted = set(engine.config.trust.assert_)
+        found = engine.plugins.proposal_sources(request, self._faults)
+        wanted = self._options.sources
+        if wanted is not None:
+            found = [(plugin, source) for plugin, source in found if plugin in wanted]
+        if holder is not None:
+            # What others would append unread might not be what the schema allows.
+            trusted &= {holder.plugin}
+            found = [(holder.plugin, holder.constraint), *found]
+        return [
+            Seat(
+                plugin,
+                source,
+                plugin in trusted,
+                engine.learnt.survival_of(plugin, source),
+            )
+            for plugin, source in found
+        ]
+
+    # --- the drafter --------------------------------------------------------------------
+
+    def drafting(self, forwarder: Forwarder, held: Held) -> Drafting | None:
+        """A row of the engine's drafter; None when there is none, or it may not draft.
+
+        :raises DrafterError: these caches cannot be taken back.
+        """
+        engine, drafter = self._engine, self._engine.drafter
+        cap = 0 if drafter is None else self._most_drafts(drafter)
+        if drafter is None or not cap:
+            return None
+        if forwarder.window.unsupported:
+            reason = self.no_rewind(forwarder)
+            raise DrafterError(f"these caches cannot be used with a drafter: {reason}")
+        engine.learnt.time_drafts(drafter, cap, engine.mlx_stream)
+        try:
+            rows, state = self._rows(drafter, forwarder, held.draft)
+            drafting = Drafting(
+                drafter,
+                rows,
+                cap=cap,
+                vocab_size=engine.target.vocab_size,
+                stream=engine.mlx_stream,
+                on_fault=self._report,
+            )
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
+            self._report(Fault(drafter.plugin, "open", charge(error)))
+            return None
+        if state is not None:
+            drafting.restored(state)
+        elif drafting.tap_layers and held.kept:
+            drafting.sit_out()  # the states that it needs were not kept: it did not pay
+        drafting.check_taps(engine.target.layer_count)
+        forwarder.tap_layers = drafting.tap_layers
+        return drafting
+
+    def _most_drafts(self, drafter: Drafter) -> int:
+        """Most ids that it may draft in one round of this request."""
+        asked = (self._options.num_draft_tokens, self._engine.num_draft_tokens)
+        return next((n for n in asked if n is not None), drafter.provider.default_depth)
+
+    def _rows(
+        self, drafter: Drafter, forwarder: Forwarder, state: DraftCheckpoint | None
+    ) -> tuple[DraftRows, DraftCheckpoint | None]:
+        """One row, and the state that it was opened with: none where that cannot be."""
+        provider, target = drafter.provider, self._engine.target
+        if state is not None and state.processed_tokens == forwarder.held:
+            try:
+                return provider.open(target, forwarder.chooser, [state]), state
+            except BaseException as error:  # noqa: BLE001 - another drafter, another version
+                self._report(Fault(drafter.plugin, "restore", charge(error)))
+        return provider.open(target, forwarder.chooser, [None]), None
