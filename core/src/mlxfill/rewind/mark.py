@@ -56,8 +56,10 @@ class CacheMark:
 
 def _can_trim(entry: Any, ahead: int) -> bool:  # noqa: ANN401
     """Whether an entry can still be trimmed to its present length ``ahead`` tokens later."""
-    if isinstance(entry, ConcatenateKVCache) or not entry.is_trimmable():
-        return False  # the former moves its offset and leaves the arrays
+    if isinstance(entry, ConcatenateKVCache):
+        return False  # it moves its offset and leaves the arrays
+    if not hasattr(entry, "is_trimmable") or not entry.is_trimmable():
+        return False
     if isinstance(entry, ChunkedKVCache):  # each forward drops what fell out of the chunk
         return bool(entry.offset - entry.start_position + ahead <= entry.chunk_size)
     size = getattr(entry, "max_size", None)

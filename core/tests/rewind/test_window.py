@@ -1,0 +1,312 @@
+"""One window at a time over a whole prompt cache, and the proof that going back is exact."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+import pytest
+from mlx_lm.models.cache import KVCache, RotatingKVCache
+
+from mlxfill import ModelError
+from mlxfill.model.target import Target
+from mlxfill.rewind.window import CacheWindow, prove_rewind
+from mlxfill.testing import differences, shared_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PROMPT = [11, 48, 21, 58, 31]
+
+
+def row(*ids: int) -> mx.array:
+    return mx.array([ids])
+
+
+@pytest.fixture(params=["llama", "qwen3_5", "gemma3_text"], ids=["kv", "states", "rings"])
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    with Target(shared_model(request.param)) as bound:
+        yield bound
+
+
+@pytest.fixture
+def llama() -> Iterator[Target]:
+    with Target(shared_model("llama")) as bound:
+        yield bound
+
+
+def fed(target: Target, *pieces: tuple[int, ...]) -> list[Any]:
+    cache = target.new_cache()
+    for piece in pieces:
+        if piece:
+            mx.eval(target.forward(row(*piece), cache))
+    return cache
+
+
+# --- windows -----------------------------------------------------------------------------
+
+
+def test_a_window_answers_what_the_model_answers(target: Target) -> None:
+    ours, theirs = fed(target, (7, 8)), fed(target, (7, 8))
+    logits = CacheWindow(target, ours).forward(row(*PROMPT))
+    assert mx.array_equal(logits, target.forward(row(*PROMPT), theirs))
+
+
+@pytest.mark.parametrize("keep", range(5))
+def test_what_stays_is_what_was_kept(target: Target, keep: int) -> None:
+    ours = fed(target, (7, 8))
+    window = CacheWindow(target, ours)
+    for _ in range(2):  # the second window goes on where the first one was cut
+        mx.eval(window.forward(row(1, 2, 3, 4)))
+        window.rewind(keep)
+    kept = (1, 2, 3, 4)[:keep]
+    assert differences(ours, fed(target, (7, 8), kept, kept)) == []
+
+
+def test_another_forward_may_run_inside_a_window(target: Target) -> None:
+    ours = fed(target, (7, 8))
+    window = CacheWindow(target, ours)
+    shapes: list[tuple[int, ...]] = []
+
+    def run(ids: mx.array) -> mx.array:
+        shapes.append(ids.shape)
+        return target.hidden(ids, ours)
+
+    hidden = window.forward(row(1, 2, 3, 4), run)
+    assert hidden.shape == (1, 4, target.hidden_size)
+    window.rewind(2)
+    assert shapes == [(1, 4)]
+    assert differences(ours, fed(target, (7, 8), (1, 2))) == []
+
+
+def test_a_forward_may_be_run_and_taped_elsewhere(target: Target) -> None:
+    ours = fed(target, (7, 8))
+    window = CacheWindow(target, ours)
+    window.begin(4)
+    with target.taping() as tape:
+        mx.eval(target.forward(row(1, 2, 3, 4), ours))
+    window.taped(tape)
+    window.rewind(3)
+    assert differences(ours, fed(target, (7, 8), (1, 2, 3))) == []
+
+
+def test_layers_are_watched_only_where_one_must_be_repeated() -> None:
+    """A tape keeps the hidden states of all layers alive."""
+    watched = {}
+    for name in ("llama", "gemma3_text", "qwen3_5"):
+        with Target(shared_model(name)) as target:
+            window = CacheWindow(target, target.new_cache())
+            assert window.supported
+            assert window.unsupported == ""
+            window.forward(row(1, 2))
+            watched[name] = window._window.tape is not None
+    assert watched == {"llama": False, "gemma3_text": False, "qwen3_5": True}
+
+
+@pytest.mark.parametrize("keep", [1, 3])
+def test_a_window_that_ended_holds_no_hidden_states(keep: int) -> None:
+    with Target(shared_model("qwen3_5")) as target:
+        window = CacheWindow(target, target.new_cache())
+        mx.eval(window.forward(row(1, 2, 3)))
+        window.rewind(keep)
+        with pytest.raises(ModelError, match="no decoder layer"):
+            window._rewinders[0].layer.replay(1)
+
+
+# --- entries that others bring ---------------------------------------------------------------
+
+
+class Diary(KVCache):
+    """A cache entry of a kind that nobody knows, with something in it that has no copy."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.book = object()
+
+    def is_trimmable(self) -> bool:
+        return False
+
+
+class DiaryRewinder:
+    """What a plugin would bring for it; says nothing about replays."""
+
+    def __init__(self, entry: Any, layer: Any) -> None:
+        self.entry, self.layer = entry, layer
+
+    def begin(self) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def rewind(self, keep: int) -> None:
+        self.entry.offset -= self.layer.window() - keep
+
+
+class Replaying(DiaryRewinder):
+    """One that has the layer fill all of the entry again."""
+
+    def rewind(self, keep: int) -> None:
+        super().rewind(0)
+        if keep:
+            self.layer.replay(keep)
+
+
+def none(_entry: object, _layer: object) -> None:
+    """No plugin knows it."""
+
+
+def diaries(target: Target) -> list[Any]:
+    make: Any = Diary
+    return [KVCache(), *(make() for _ in target.new_cache()[1:])]
+
+
+@pytest.mark.parametrize("make", [DiaryRewinder, Replaying])
+def test_a_rewinder_that_does_not_say_what_it_needs_can_replay(llama: Target, make: Any) -> None:
+    ours = diaries(llama)
+    window = CacheWindow(llama, ours, make)
+    mx.eval(window.forward(row(*PROMPT)))
+    window.rewind(3)
+    theirs = fed(llama, tuple(PROMPT[:3]))
+    last = row(9)
+    assert mx.array_equal(llama.forward(last, ours), llama.forward(last, theirs))
+
+
+@pytest.mark.parametrize("make", [None, none])
+def test_what_cannot_be_taken_back_is_named_before_anything_is_forwarded(
+    llama: Target, make: Callable[..., None] | None
+) -> None:
+    cache = diaries(llama)
+    window = CacheWindow(llama, cache, make)
+    assert not window.supported
+    with pytest.raises(ModelError, match=r"^a Diary cannot be taken back$"):
+        window.forward(row(1, 2))
+    assert [entry.offset for entry in cache] == [0] * 4
+
+
+def test_plugins_are_asked_for_what_mlx_lm_does_not_have(llama: Target) -> None:
+    asked: list[object] = []
+
+    def make(entry: object, layer: Any) -> Any:
+        asked.append(entry)
+        return DiaryRewinder(entry, layer)
+
+    cache = diaries(llama)
+    assert CacheWindow(llama, cache, make).supported
+    assert asked == cache[1:]
+
+
+def test_entries_that_are_replaced_get_rewinders_of_their_own(llama: Target) -> None:
+    """Quantization in mid-run puts others into the list, one or all."""
+    cache = fed(llama, (7, 8))
+    window = CacheWindow(llama, cache)
+    cache[2] = RotatingKVCache(16)
+    cache[2].update_and_fetch(*(a[..., :2, :] for a in (cache[1].keys, cache[1].values)))
+    mx.eval(window.forward(row(1, 2, 3)))
+    window.rewind(1)
+    assert [entry.offset for entry in cache] == [3] * 4
+    cache[3] = diaries(llama)[1]
+    with pytest.raises(ModelError, match="a Diary cannot"):
+        window.begin(2)
+    cache[3] = KVCache()
+    window.begin(2)
+    assert window.supported
+
+
+def test_entries_that_stay_keep_their_rewinders(llama: Target) -> None:
+    made: list[Any] = []
+
+    def make(entry: object, layer: Any) -> Any:
+        made.append(entry)
+        return DiaryRewinder(entry, layer)
+
+    window = CacheWindow(llama, diaries(llama), make)
+    for _ in range(3):
+        mx.eval(window.forward(row(1, 2)))
+        window.commit()
+    assert len(made) == 3
+
+
+# --- the proof ------------------------------------------------------------------------------
+
+
+def test_an_exact_rewind_is_proven(target: Target) -> None:
+    assert prove_rewind(target) == ""
+
+
+class Foreign(Target):
+    """A target whose caches are diaries."""
+
+    def new_cache(self, max_kv_size: int | None = None) -> list[Any]:  # noqa: ARG002
+        make: Any = Diary
+        return [make() for _ in super().new_cache()]
+
+
+@pytest.fixture
+def foreign() -> Iterator[Target]:
+    with Foreign(shared_model("llama")) as bound:
+        yield bound
+
+
+def test_rewinders_of_others_are_proven_too(foreign: Target) -> None:
+    for make in (DiaryRewinder, Replaying):
+        assert prove_rewind(foreign, make) == ""
+
+
+class Forgetful(DiaryRewinder):
+    def rewind(self, keep: int) -> None: ...
+
+
+class OneTooMany(DiaryRewinder):
+    def rewind(self, keep: int) -> None:
+        super().rewind(keep - 1)
+
+
+class OneTooFew(DiaryRewinder):
+    def rewind(self, keep: int) -> None:
+        super().rewind(keep + 1)
+
+
+class Rounding(DiaryRewinder):
+    """Changes what was there before by a part in a thousand."""
+
+    def rewind(self, keep: int) -> None:
+        super().rewind(keep)
+        self.entry.values = self.entry.values * 1.001
+
+
+class Raising(DiaryRewinder):
+    def rewind(self, keep: int) -> None:
+        message = f"not {keep}"
+        raise ValueError(message)
+
+
+@pytest.mark.parametrize("make", [Forgetful, OneTooMany, OneTooFew, Rounding])
+def test_a_rewind_that_is_off_is_not_proven(foreign: Target, make: Any) -> None:
+    reason = prove_rewind(foreign, make)
+    assert reason.startswith("logits differ by ")
+    assert reason.endswith(" after a rewind")
+    assert 0 < float(reason.split()[3]) < 10
+
+
+def test_the_proof_says_why_there_is_none(foreign: Target) -> None:
+    assert prove_rewind(foreign) == "its Diary has no rewinder"
+    assert prove_rewind(foreign, none) == "its Diary has no rewinder"
+    assert prove_rewind(foreign, Raising) == "ValueError: not 1"
+
+
+class Noisy(Foreign):
+    """A target that rounds otherwise each time, by some units in the last place."""
+
+    units = 0.0
+
+    def forward(self, ids: mx.array, cache: list[Any], embeddings: mx.array | None = None) -> Any:
+        logits = super().forward(ids, cache, embeddings)
+        self.turn = not getattr(self, "turn", False)
+        shift = self.units * mx.finfo(logits.dtype).eps * mx.maximum(mx.abs(logits).max(), 1.0)
+        return logits + shift if self.turn else logits
+
+
+@pytest.mark.parametrize(("units", "proven"), [(4, True), (12, True), (40, False)])
+def test_rounding_is_allowed_up_to_sixteen_units(units: float, proven: bool) -> None:
+    with Noisy(shared_model("llama")) as target:
+        target.units = units
+        assert (prove_rewind(target, DiaryRewinder) == "") is proven
