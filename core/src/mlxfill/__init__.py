@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mlxfill.cli.groups import grouped
     from mlxfill.config import Config, load_config
     from mlxfill.contracts import (
         MLXFILL_API,
@@ -119,6 +120,7 @@ __all__ = [
     "TargetView",
     "TemplateError",
     "TokenView",
+    "grouped",
     "hookimpl",
     "load",
     "load_config",
@@ -141,6 +143,7 @@ _HOMES = {
     "Run": "mlxfill.engine",
     "Sampling": "mlxfill.sampling",
     "Stats": "mlxfill.engine",
+    "grouped": "mlxfill.cli.groups",
     "hookimpl": "mlxfill.hookspecs",
     "load": "mlxfill.engine",
     "load_config": "mlxfill.config",

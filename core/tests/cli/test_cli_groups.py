@@ -9,7 +9,7 @@ import typer
 from attrs import define
 from typer.testing import CliRunner
 
-from mlxfill.cli.groups import grouped
+from mlxfill import grouped
 
 
 @define

@@ -8,26 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlxfill import InputError
-from mlxfill_bench.options import (
-    ArmsOption,
-    ColdOption,
-    LimitOption,
-    MaxTokensOption,
-    ModelOption,
-    PicturesOption,
-    PromptsOption,
-    RawOption,
-    ReportOption,
-    RoundsOption,
-    SeedOption,
-    SlackOption,
-    TemperatureOption,
-    warn_of_load,
-    writable,
-    write,
-    write_report,
-)
+from mlxfill import InputError, grouped
+from mlxfill_bench.options import Measuring, Pages, warn_of_load, writable, write
 from mlxfill_bench.replaying import replay
 
 if TYPE_CHECKING:
@@ -40,25 +22,16 @@ STDOUT = Path("-")
 
 
 @app.callback(invoke_without_command=True)
-def bench(  # noqa: PLR0913, PLR0917 - the options of a command
+@grouped
+def bench(
     ctx: typer.Context,
-    model: ModelOption = None,
-    prompts: PromptsOption = None,
-    arms: ArmsOption = None,
-    rounds: RoundsOption = 5,
-    limit: LimitOption = None,
-    max_tokens: MaxTokensOption = 128,
-    raw: RawOption = False,
-    temperature: TemperatureOption = 0.0,
-    cold: ColdOption = False,
-    slack: SlackOption = 0.03,
-    seed: SeedOption = 0,
+    measuring: Measuring,
     as_json: Annotated[
         Path | None,
         typer.Option("--json", metavar="FILE", help="Write all figures; -: print them only."),
     ] = None,
-    report: ReportOption = None,
-    png: PicturesOption = None,
+    *,
+    pages: Pages,
 ) -> None:
     """Hold plugins against plain decoding, on your own prompts: is any of them ever slower?
 
@@ -76,23 +49,9 @@ def bench(  # noqa: PLR0913, PLR0917 - the options of a command
     config = ctx.obj.config()
     to_stdout = as_json == STDOUT
     writable("--json", None if to_stdout else as_json)
-    writable("--report", report)
+    pages.check()
     errors = Console(stderr=True, highlight=False, quiet=to_stdout)
-    measured = run(
-        config,
-        errors,
-        model=model,
-        prompts=prompts,
-        arms=arms,
-        rounds=rounds,
-        limit=limit,
-        max_tokens=max_tokens,
-        raw=raw,
-        temperature=temperature,
-        cold=cold,
-        slack=slack,
-        seed=seed,
-    )
+    measured = run(config, errors, measuring)
     advice = advise(measured, config)
     if to_stdout:
         typer.echo(_as_json(measured, advice))
@@ -103,7 +62,7 @@ def bench(  # noqa: PLR0913, PLR0917 - the options of a command
         show_advice(console, advice, lines=True)
     if as_json is not None and not to_stdout:
         write(errors, "--json", as_json, _as_json(measured, advice) + "\n")
-    write_report(errors, measured, advice, report, png)
+    pages.write(errors, measured, advice)
     if any(effect.verdict == "faulty" or not effect.lossless for effect in measured.effects):
         raise typer.Exit(1)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mlxfill import Config, Engine
+    from mlxfill_bench.options import Measuring
     from mlxfill_bench.playback import Answered
     from mlxfill_bench.sessions import Asked
 
@@ -129,24 +130,19 @@ def _facts(plan: Plan) -> dict[str, Any]:
     }
 
 
-def run(config: Config, errors: Console, **given: Any) -> Measurement:  # noqa: ANN401 - options
-    """Measure what the options of a command say, behind a bar.
-
-    :param errors: where the bar is drawn.
-    :param given: the options by name.
-    """
-    prompts = read_prompts(given["prompts"] or SAMPLES, raw=given["raw"])[: given["limit"]]
-    temperature, seed = given["temperature"], given["seed"]
+def run(config: Config, errors: Console, options: Measuring) -> Measurement:
+    """Measure what the options of a command say, behind a bar on ``errors``."""
+    drawn = {"temperature": options.temperature, "seed": options.seed}
     plan = Plan(
-        model=given["model"] or config.model or "tiny",
-        prompts=prompts,
-        arms=None if given["arms"] is None else named_arms(given["arms"]),
-        rounds=given["rounds"],
-        max_tokens=given["max_tokens"],
-        sampling={"temperature": temperature, "seed": seed} if temperature else GREEDY,
-        cold=given["cold"],
-        slack=given["slack"],
-        seed=seed,
+        model=options.model or config.model or "tiny",
+        prompts=read_prompts(options.prompts or SAMPLES, raw=options.raw)[: options.limit],
+        arms=None if options.arms is None else named_arms(options.arms),
+        rounds=options.rounds,
+        max_tokens=options.max_tokens,
+        sampling=drawn if options.temperature else GREEDY,
+        cold=options.cold,
+        slack=options.slack,
+        seed=options.seed,
     )
     with progress(errors, "measuring", (plan.rounds + 1) * plan.turns) as step:
         return measure(plan, config, step)

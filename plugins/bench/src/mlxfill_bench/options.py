@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from attrs import define
 
 from mlxfill import InputError
 
@@ -32,32 +33,11 @@ ModelOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Folder, name of a model plugin, or hub id."),
 ]
-PromptsOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Prompts: a text file, one a line or between lines ---, or .jsonl with texts, "
-        "messages or objects; nothing: samples that come along.",
-    ),
-]
-RawOption = Annotated[
-    bool, typer.Option("--raw", help="Continue texts as they are, without chat template.")
-]
 RoundsOption = Annotated[
     int, typer.Option(min=1, metavar="N", help="How often each arm gives each answer.")
 ]
 MaxTokensOption = Annotated[
     int, typer.Option("--max-tokens", "-m", min=1, metavar="N", help="Most tokens of an answer.")
-]
-TemperatureOption = Annotated[
-    float,
-    typer.Option(
-        "--temp",
-        "--temperature",
-        min=0,
-        metavar="X",
-        help="0: always the likeliest token; else drawn with --seed.",
-    ),
 ]
 SeedOption = Annotated[
     int, typer.Option(min=0, metavar="N", help="Seed of the bootstrap, and of what is drawn.")
@@ -68,20 +48,92 @@ ColdOption = Annotated[
 LimitOption = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Ask the first N prompts or sessions only.")
 ]
-SlackOption = Annotated[
-    float,
-    typer.Option(
-        min=0, max=1, metavar="X", help="An arm slower by this share at most counts as harmless."
-    ),
-]
-ReportOption = Annotated[
-    Path | None,
-    typer.Option("--report", metavar="FILE", help="Write a page with plots and all answers."),
-]
-PicturesOption = Annotated[
-    Path | None,
-    typer.Option("--png", metavar="FOLDER", help="Write the plots as pictures for a paper."),
-]
+
+
+@define
+class Measuring:
+    """What is measured, and how: the options of ``bench`` and of ``tune``."""
+
+    model: ModelOption = None
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Prompts: a text file, one a line or between lines ---, or .jsonl with texts, "
+            "messages or objects; nothing: samples that come along.",
+        ),
+    ] = None
+    arms: ArmsOption = None
+    rounds: RoundsOption = 5
+    limit: LimitOption = None
+    max_tokens: MaxTokensOption = 128
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue texts as they are, without chat template.")
+    ] = False
+    temperature: Annotated[
+        float,
+        typer.Option(
+            "--temp",
+            "--temperature",
+            min=0,
+            metavar="X",
+            help="0: always the likeliest token; else drawn with --seed.",
+        ),
+    ] = 0.0
+    cold: ColdOption = False
+    slack: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="X",
+            help="An arm slower by this share at most counts as harmless.",
+        ),
+    ] = 0.03
+    seed: SeedOption = 0
+
+
+@define
+class Pages:
+    """What is written beside the tables."""
+
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write a page with plots and all answers."),
+    ] = None
+    png: Annotated[
+        Path | None,
+        typer.Option("--png", metavar="FOLDER", help="Write the plots as pictures for a paper."),
+    ] = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is any."""
+        return self.report is not None or self.png is not None
+
+    def check(self) -> None:
+        """Raise ``InputError`` where nothing could be written after all the work."""
+        writable("--report", self.report)
+
+    def write(
+        self,
+        console: Console,
+        measured: Measurement,
+        advice: Advice,
+        verdicts: Sequence[Verdict] = (),
+    ) -> None:
+        """Write what was asked for.  Raises ``InputError``."""
+        if self.report is not None:
+            from mlxfill_bench.page import page
+
+            write(console, "--report", self.report, page(measured, advice, verdicts))
+        if self.png is not None:
+            from mlxfill_bench.charts import save_pictures
+
+            save_pictures(self.png, measured)
+            console.print(
+                f"The plots are in {self.png}.", style="dim", markup=False, soft_wrap=True
+            )
 
 
 @contextmanager
@@ -125,23 +177,3 @@ def write(console: Console, option: str, file: Path, text: str) -> None:
     except OSError as error:
         raise InputError(f"{option} {file}: {error.strerror or error}") from error
     console.print(f"{file} is written.", style="dim", markup=False, soft_wrap=True)
-
-
-def write_report(  # noqa: PLR0913, PLR0917 - what is told, and where
-    console: Console,
-    measured: Measurement,
-    advice: Advice,
-    report: Path | None,
-    png: Path | None,
-    verdicts: Sequence[Verdict] = (),
-) -> None:
-    """Write the page and the pictures that were asked for.  Raises ``InputError``."""
-    if report is not None:
-        from mlxfill_bench.page import page
-
-        write(console, "--report", report, page(measured, advice, verdicts))
-    if png is not None:
-        from mlxfill_bench.charts import save_pictures
-
-        save_pictures(png, measured)
-        console.print(f"The plots are in {png}.", style="dim", markup=False, soft_wrap=True)

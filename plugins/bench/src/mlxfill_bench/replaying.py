@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import attrs
 import typer
 
+from mlxfill import grouped
 from mlxfill_bench.options import (
     ArmsOption,
     ColdOption,
     LimitOption,
     MaxTokensOption,
     ModelOption,
-    PicturesOption,
-    ReportOption,
+    Pages,
     RoundsOption,
     SeedOption,
     progress,
     warn_of_load,
-    writable,
-    write_report,
 )
 from mlxfill_bench.sessions import SHIPPED, read_sessions
 from mlxfill_bench.verdict import MARGIN
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
 FAILING = {"worse", "faulty"}
 
 
+@grouped
 def replay(  # noqa: PLR0913, PLR0917 - the options of a command
     ctx: typer.Context,
     sessions: Annotated[
@@ -59,8 +58,8 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
     ] = MARGIN,
     seed: SeedOption = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
-    report: ReportOption = None,
-    png: PicturesOption = None,
+    *,
+    pages: Pages,
 ) -> None:
     """Replay recorded sessions by several sets of plugins, turn by turn, and compare.
 
@@ -77,7 +76,7 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
 
     config: Config = ctx.obj.config()
     names = None if arms is None else named_arms(arms)
-    writable("--report", report)
+    pages.check()
     recorded = read_sessions(sessions or SHIPPED)[:limit]
     errors = Console(stderr=True, highlight=False, quiet=as_json)
     name = model or config.model or "tiny"
@@ -91,7 +90,7 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
         cold=cold,
         seed=seed,
     )
-    once_more = report is not None or png is not None
+    once_more = pages.wanted
     steps = (rounds + once_more) * plan.turns
     with open_arms(name, names, config) as engines, progress(errors, "replaying", steps) as step:
         played = play(recorded, engines, rounds=rounds, **plan.asking(step))
@@ -115,6 +114,6 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
         show(standard_output(), verdicts, margin)
         warn_of_load(errors, max(load))
     if measured is not None:
-        write_report(errors, measured, advise(measured, config), report, png, verdicts)
+        pages.write(errors, measured, advise(measured, config), verdicts)
     if any(verdict.harm.verdict in FAILING for verdict in verdicts):
         raise typer.Exit(1)

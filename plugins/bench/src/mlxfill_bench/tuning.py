@@ -8,20 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from attrs import evolve
 
-from mlxfill_bench.options import (
-    ArmsOption,
-    ColdOption,
-    LimitOption,
-    MaxTokensOption,
-    ModelOption,
-    PromptsOption,
-    RawOption,
-    RoundsOption,
-    SeedOption,
-    SlackOption,
-    TemperatureOption,
-    warn_of_load,
-)
+from mlxfill import grouped
+from mlxfill_bench.options import Measuring, warn_of_load
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,19 +17,10 @@ if TYPE_CHECKING:
     from mlxfill_bench.settling import Change
 
 
-def tune(  # noqa: PLR0913, PLR0917 - the options of a command
+@grouped
+def tune(
     ctx: typer.Context,
-    model: ModelOption = None,
-    prompts: PromptsOption = None,
-    arms: ArmsOption = None,
-    rounds: RoundsOption = 5,
-    limit: LimitOption = None,
-    max_tokens: MaxTokensOption = 128,
-    raw: RawOption = False,
-    temperature: TemperatureOption = 0.0,
-    cold: ColdOption = False,
-    slack: SlackOption = 0.03,
-    seed: SeedOption = 0,
+    measuring: Measuring,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the change, write nothing.")] = (
         False
@@ -60,21 +39,8 @@ def tune(  # noqa: PLR0913, PLR0917 - the options of a command
 
     config = ctx.obj.config()
     console, errors = standard_output(), Console(stderr=True, highlight=False)
-    measured = run(
-        evolve(config, plugins=evolve(config.plugins, enabled=None)),
-        errors,
-        model=model,
-        prompts=prompts,
-        arms=arms,
-        rounds=rounds,
-        limit=limit,
-        max_tokens=max_tokens,
-        raw=raw,
-        temperature=temperature,
-        cold=cold,
-        slack=slack,
-        seed=seed,
-    )
+    every = evolve(config, plugins=evolve(config.plugins, enabled=None))
+    measured = run(every, errors, measuring)
     show_effects(console, measured)
     warn_of_load(errors, max(measured.facts["load"]))
     advice = advise(measured, config)
