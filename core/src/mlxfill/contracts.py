@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from attrs import field, frozen
 
@@ -366,7 +366,6 @@ class Event:
     data: Mapping[str, Any]
 
 
-@runtime_checkable
 class GenerationMethod(Protocol):
     """Another way to generate, for a model that is not autoregressive."""
 

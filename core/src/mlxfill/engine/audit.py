@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Self
 
 import mlx.core as mx
-from attrs import frozen
+from attrs import asdict, frozen
 
 from mlxfill.contracts import Policy
 from mlxfill.engine.replay import Replay, gap_moved
-from mlxfill.engine.results import SAMPLED, Result
+from mlxfill.engine.results import SAMPLED, Result, finite
 from mlxfill.errors import InputError
 from mlxfill.model.reading import row
 
@@ -49,6 +48,18 @@ class Proposed:
         """Whether the model would have written the same."""
         return self.proposed == self.model
 
+    def as_dict(self, decode: Any) -> dict[str, Any]:  # noqa: ANN401 - a tokenizer's method
+        """JSON-ready, see ``Audit.as_dict``."""
+        return {
+            **asdict(self),
+            "policy": str(self.policy),
+            "proposed": _readable(self.proposed, decode),
+            "model": _readable(self.model, decode),
+            "agrees": self.agrees,
+            "margin": finite(self.margin),
+            "behind": finite(self.behind),
+        }
+
 
 @frozen
 class Difference:
@@ -66,6 +77,18 @@ class Difference:
     def rounding(self) -> bool:
         """Whether the noise of this precision explains it."""
         return self.behind is not None and self.behind <= self.noise
+
+    def as_dict(self, decode: Any) -> dict[str, Any]:  # noqa: ANN401 - a tokenizer's method
+        """JSON-ready, see ``Audit.as_dict``."""
+        return {
+            "position": self.position,
+            "generated": self.generated,
+            "origin": self.origin,
+            "token": _readable(self.token, decode),
+            "model": _readable(self.model, decode),
+            "behind": finite(self.behind),
+            "rounding": self.rounding,
+        }
 
 
 @frozen
@@ -90,50 +113,18 @@ class Audit:
 
     def as_dict(self, decode: Any) -> dict[str, Any]:  # noqa: ANN401 - a tokenizer's method
         """JSON-ready.  ``decode([id])`` gives the text of a token; no number is infinite."""
-
-        def token(value: int) -> dict[str, Any]:
-            return {"id": value, "text": decode([value])}
-
-        def positions() -> list[dict[str, Any]]:
-            return [
-                {
-                    "position": p.position,
-                    "generated": p.generated,
-                    "plugin": p.plugin,
-                    "origin": p.origin,
-                    "policy": str(p.policy),
-                    "proposed": token(p.proposed),
-                    "model": token(p.model),
-                    "agrees": p.agrees,
-                    "margin": _finite(p.margin),
-                    "behind": _finite(p.behind),
-                    "entered": p.entered,
-                }
-                for p in self.proposed
-            ]
-
-        d = self.difference
-        difference = d and {
-            "position": d.position,
-            "generated": d.generated,
-            "origin": d.origin,
-            "token": token(d.token),
-            "model": token(d.model),
-            "behind": _finite(d.behind),
-            "rounding": d.rounding,
-        }
         return {
             "identical": self.identical,
-            "difference": difference,
+            "difference": self.difference and self.difference.as_dict(decode),
             "noise": self.noise,
             "caches": self.caches,
-            "proposed": positions(),
+            "proposed": [each.as_dict(decode) for each in self.proposed],
             "result": self.result.as_dict(),
         }
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+def _readable(token: int, decode: Any) -> dict[str, Any]:  # noqa: ANN401 - a tokenizer's method
+    return {"id": token, "text": decode([token])}
 
 
 class AuditedRun:
@@ -246,7 +237,7 @@ class _Auditor:
         whole = len(result.tokens) == len(self._tokens) and self._eos is not None
         return [*result.tokens, *([self._eos] if whole and self._eos is not None else ())]
 
-    def _proposed(self, choices: Sequence[Choice]) -> Any:  # noqa: ANN401 - an iterator
+    def _proposed(self, choices: Sequence[Choice]) -> Iterator[Proposed]:
         for data in self._offers:
             for at, token in enumerate(_decided(data)):
                 choice = choices[data["generated"] + at]

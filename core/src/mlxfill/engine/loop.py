@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Flight = tuple[mx.array, mx.array]
 
-__all__ = ["DecodeLoop", "Emitted", "Ending"]
-
 
 class DecodeLoop(Course):
     """Runs one request from its first token on.

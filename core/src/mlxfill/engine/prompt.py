@@ -7,9 +7,9 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfill.engine.legal import is_whole
 from mlxfill.engine.roles import check_roles
 from mlxfill.errors import InputError, TemplateError
+from mlxfill.rules import is_whole
 
 
 @frozen

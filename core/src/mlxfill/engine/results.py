@@ -112,16 +112,16 @@ class Result:
             "stats": self.stats.as_dict(),
         }
         if self.logprobs is not None:
-            data["logprobs"] = [_finite(p) for p in self.logprobs]
+            data["logprobs"] = [finite(p) for p in self.logprobs]
         if self.top_logprobs is not None:
             tops = self.top_logprobs
-            data["top_logprobs"] = [[(token, _finite(p)) for token, p in top] for top in tops]
+            data["top_logprobs"] = [[(token, finite(p)) for token, p in top] for top in tops]
         return data
 
 
-def _finite(logprob: float) -> float | None:
+def finite(value: float | None) -> float | None:
     """JSON knows no infinity: what a processor ruled out has no log-probability."""
-    return logprob if math.isfinite(logprob) else None
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _as_tuple(ids: Iterable[int]) -> tuple[int, ...]:

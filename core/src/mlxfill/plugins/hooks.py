@@ -112,11 +112,6 @@ class Hooks:
 
     # --- during and after a request -----------------------------------------------
 
-    @property
-    def has_observers(self) -> bool:
-        """Whether any plugin wants trace events."""
-        return self._registry.has("mlxfill_observe")
-
     def observe(self, event: Event, faults: list[Fault] | None = None) -> None:
         """Hand a trace event to every plugin that wants it."""
         for _ in self._ask("mlxfill_observe", answers.anything, faults, event=event):

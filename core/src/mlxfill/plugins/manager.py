@@ -93,11 +93,6 @@ class PluginManager(Hooks):
         """The plugins that are on, by priority."""
         return tuple(self._registry.names)
 
-    @property
-    def model_names(self) -> tuple[str, ...]:
-        """Model names that installed plugins announce, on or not."""
-        return tuple(sorted(self._catalogue.models)) if self._catalogue else ()
-
     def is_off(self, name: str) -> bool:
         """Whether a plugin is installed, but not on."""
         installed = self._catalogue.plugins if self._catalogue else {}
@@ -110,11 +105,6 @@ class PluginManager(Hooks):
     def settings(self, name: str) -> Any:  # noqa: ANN401 - each plugin's own class
         """A plugin's settings: an instance of its own class, None when it has no such class."""
         return self._registry.settings.get(name)
-
-    def settings_classes(self) -> list[tuple[str, type]]:
-        """The class of each plugin's table in the config, for those that have one."""
-        instances = self._registry.settings.items()
-        return [(name, type(instance)) for name, instance in instances if instance is not None]
 
     def resolve_model(self, name: str, faults: list[Fault] | None = None) -> Path | None:
         """The folder of a model, from the first plugin that knows its name.

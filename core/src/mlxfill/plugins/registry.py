@@ -65,10 +65,6 @@ class Registry:
         callers = self._pluggy.get_hookcallers(self._pluggy.get_plugin(name)) or []
         return [hook for hook in HOOKS if hook in {caller.name for caller in callers}]
 
-    def has(self, hook: str) -> bool:
-        """Whether any plugin implements a hook."""
-        return bool(self._implementations(hook))
-
     def ask(  # noqa: PLR0913 - one call, and what becomes of its outcome
         self,
         hook: str,
