@@ -72,8 +72,8 @@ KINDS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 def test_a_cache_goes_back_to_a_mark_as_if_nothing_had_followed(make: Callable[[], Any]) -> None:
-    for context in range(14):
-        for ahead in range(1, 5):
+    for context in (0, 2, 4, 5, 6, 8, 13):
+        for ahead in (1, 3):
             for keep in range(ahead + 1):
                 ours = written(make, IDS[:context])
                 mark = CacheMark([ours], ahead=ahead)
