@@ -94,10 +94,9 @@ def test_text_goes_to_stdout_and_figures_to_stderr(ask: Any, model: str) -> None
     outcome = ask("hello", "--no-plugins")
     assert outcome.code == 0
     assert outcome.out == f"{expected.text}\n"
-    head, _, row, seed, _ = outcome.err.splitlines()
+    head, _, row, _ = outcome.err.splitlines()
     assert head.split("  ")[0] == "tokens"
     assert row.split()[0] == str(len(expected.tokens))
-    assert seed.startswith("seed ")
 
 
 def test_a_reply_cut_at_its_limit_says_so(ask: Any) -> None:
@@ -282,6 +281,13 @@ def test_options_of_the_template_reach_it(ask: Any) -> None:
     assert ask("hello", "--chat-template-config", config).out == expected
     closed = ask("hello", "--chat-template-config", '{"add_generation_prompt": false}').out
     assert closed != expected
+
+
+@pytest.mark.parametrize(("options", "shown"), [([], False), (["--temp", "1"], True)])
+def test_a_seed_is_shown_where_something_is_drawn(
+    ask: Any, options: list[str], *, shown: bool
+) -> None:
+    assert ("seed 7" in ask("abc", "--seed", "7", *options).err) is shown
 
 
 def test_no_tokens_make_no_table(ask: Any) -> None:

@@ -61,7 +61,8 @@ def answer(engine: Engine, output: Output, errors: Console, begin: Callable[...,
         if output.as_json:
             typer.echo(json.dumps(result.as_dict(), ensure_ascii=False))
         else:
-            _report(errors, engine, result, origins=output.origins)
+            drawn = not run.request.sampling.greedy
+            _report(errors, engine, result, origins=output.origins, drawn=drawn)
         if stop is None or not stop.is_set():
             return
         file = run.options.checkpoint
@@ -70,7 +71,9 @@ def answer(engine: Engine, output: Output, errors: Console, begin: Callable[...,
     raise typer.Exit(INTERRUPTED)
 
 
-def _report(console: Console, engine: Engine, result: Result, *, origins: bool) -> None:
+def _report(
+    console: Console, engine: Engine, result: Result, *, origins: bool, drawn: bool
+) -> None:
     """Everything that follows the text."""
     from mlxfill.cli.origins import legend
     from mlxfill.cli.report import logprobs_table, print_cut, print_faults, stats_table
@@ -81,6 +84,6 @@ def _report(console: Console, engine: Engine, result: Result, *, origins: bool) 
     if origins:
         console.print(legend(result.origins))
     if result.tokens:
-        console.print(stats_table(result.stats))
+        console.print(stats_table(result.stats, drawn=drawn))
     print_cut(console, result)
     print_faults(console, result.faults)

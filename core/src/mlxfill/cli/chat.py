@@ -86,8 +86,9 @@ def chat(ctx: typer.Context, loading: Loading, decoding: Decoding, talk: Talk) -
     tools = read_tools(talk.tools)
     config = invocation(ctx).config()
     decoding.check(config)
+    drawn = decoding.draws(config)
     if talk.url is not None:
-        _remote(talk, loading, decoding, tools)
+        _remote(talk, loading, decoding, tools, drawn=drawn)
         return
 
     from rich.console import Console
@@ -103,10 +104,12 @@ def chat(ctx: typer.Context, loading: Loading, decoding: Decoding, talk: Talk) -
     with engine:
         options = decoding.for_engine(engine)
         conversation = Conversation(engine, tools, options, talk.system)
-        _loop(conversation, errors, origins=talk.origins)
+        _loop(conversation, errors, origins=talk.origins, drawn=drawn)
 
 
-def _remote(talk: Talk, loading: Loading, decoding: Decoding, tools: list[Message] | None) -> None:
+def _remote(
+    talk: Talk, loading: Loading, decoding: Decoding, tools: list[Message] | None, *, drawn: bool
+) -> None:
     """The same with a server."""
     from rich.console import Console
 
@@ -118,10 +121,11 @@ def _remote(talk: Talk, loading: Loading, decoding: Decoding, tools: list[Messag
             raise InputError(f"--{option} is the server's to decide: leave it out beside --url")
     server = Server(talk.url or "")
     conversation = RemoteConversation(server, loading.model, tools, decoding.given(), talk.system)
-    _loop(conversation, Console(stderr=True, highlight=False), origins=talk.origins)
+    errors = Console(stderr=True, highlight=False)
+    _loop(conversation, errors, origins=talk.origins, drawn=drawn)
 
 
-def _loop(conversation: Talker, errors: Console, *, origins: bool) -> None:
+def _loop(conversation: Talker, errors: Console, *, origins: bool, drawn: bool) -> None:
     """Read lines until there are no more, and answer each."""
     interactive = sys.stdin.isatty()
     if interactive:
@@ -141,12 +145,12 @@ def _loop(conversation: Talker, errors: Console, *, origins: bool) -> None:
         if line in ("/quit", "/exit"):
             return
         if line.startswith("/"):
-            _obey(conversation, line, errors)
+            _obey(conversation, line, errors, drawn=drawn)
         elif line:
             _answer(conversation, line, errors, origins=origins)
 
 
-def _obey(conversation: Talker, line: str, errors: Console) -> None:
+def _obey(conversation: Talker, line: str, errors: Console, *, drawn: bool) -> None:
     """Carry out a line that begins with a slash."""
     word, _, rest = line.partition(" ")
     if word == "/reset":
@@ -158,7 +162,8 @@ def _obey(conversation: Talker, line: str, errors: Console) -> None:
         from mlxfill.cli.report import stats_table
 
         last = conversation.last
-        errors.print("nothing was said yet" if last is None else stats_table(last.stats))
+        table = last and stats_table(last.stats, drawn=drawn)
+        errors.print(table or "nothing was said yet")
     elif word == "/help":
         errors.print(HELP)
     else:

@@ -100,6 +100,11 @@ class Decoding:
 
         make_options(attrs.asdict(config.generation), self.given())
 
+    def draws(self, config: Config) -> bool:
+        """Whether tokens are drawn at random."""
+        temperature = self.temperature
+        return (config.generation.temperature if temperature is None else temperature) > 0
+
     def for_engine(self, engine: Engine) -> dict[str, Any]:
         """``given()``, with the tokens that XTC must spare, as mlx-lm's command line has them."""
         values = self.given()

@@ -24,8 +24,11 @@ def bare_table(**options: Any) -> Table:  # noqa: ANN401 - options of rich's Tab
     )
 
 
-def stats_table(stats: Stats) -> Table:
-    """One row: tokens and speed, forwards and what they brought, the prompt."""
+def stats_table(stats: Stats, *, drawn: bool) -> Table:
+    """One row: tokens and speed, forwards and what they brought, the prompt.
+
+    :param drawn: tokens were drawn at random, so that the seed is of interest.
+    """
     cells = {
         "tokens": str(stats.generated_tokens),
         "tokens/s": f"{stats.decode_tps:.1f}",
@@ -35,8 +38,8 @@ def stats_table(stats: Stats) -> Table:
         "prompt": _prompt(stats),
         "prefill": f"{stats.prefill_ms / 1e3:.2f} s",
     }
-    notes = [f"seed {stats.seed}", *_phases(stats)]
-    table = bare_table(caption="\n".join(notes), caption_justify="left")
+    notes = [*([f"seed {stats.seed}"] if drawn else []), *_phases(stats)]
+    table = bare_table(caption="\n".join(notes) or None, caption_justify="left")
     for name in cells:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_row(*cells.values())
