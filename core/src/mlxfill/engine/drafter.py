@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from attrs import define, field
 
-from mlxfill.engine.gate import BUCKETS, DECAY, NEWEST, Survival, bucket_of, quiet
+from mlxfill.engine.gate import BUCKETS, DECAY, MARGIN, NEWEST, Survival, bucket_of, quiet
 from mlxfill.model.reading import weight_bytes
 from mlxfill.sampling import Chooser, Sampling
 
@@ -36,6 +37,16 @@ FIRST_LOOK, LAST_LOOK = 32, 256
 """Rounds after which plain steps are timed again; doubled each time that drafting went on."""
 BELIEVED = 3
 """Timed rounds from which on they, and no longer the first measurement, say what drafts cost."""
+FIRST_REPLY, REPLIES = 128, 8
+"""Tokens of a reply before any has ended, and how many of the last ones count."""
+MANY = 32
+"""Tokens told at once from which on the time says what one of them costs."""
+LONG_WINDOW = 32
+"""Ids of a window that costs, per id, no less than a prompt does."""
+RISK = 0.01
+"""What it may cost to tell of what a try needs, as a share of the plain steps since the last."""
+LITTLE = 0.25
+"""Steps that this may cost in any case."""
 TRIED = 24
 """First drafts after which a drafter must have been right more often than by chance."""
 
@@ -72,11 +83,13 @@ class ChainSurvival(Survival):
 class Drafter:
     """A provider, the plugin and kind that it came from, and its record.
 
-    ``cost``: of one draft, in plain steps, as timed at first; None until then.  ``credit``: steps
-    that a request may lose on it before it has won any.  ``rested``: plain tokens since it drafted
-    last; after ``patience`` of them it is tried although it did not pay.  ``rounds``: since plain
-    steps were timed; after ``look_after`` of them they are timed again.  ``judged`` and ``right``
-    count first drafts of rounds until there are enough to tell it from chance.
+    ``cost``: of one draft, in plain steps, as timed at first; None until then.  ``step_ms``: a
+    plain step, 0 while nobody timed one.  ``promise``: tokens per plain step of the rounds that
+    were last thought of, what it costs to tell of the prompt left aside.  ``credit``: steps that a
+    request may lose on it before it has won any.  ``rested``: plain tokens since it drafted last;
+    after ``patience`` of them it is tried although it did not pay.  ``rounds``: since plain steps
+    were timed; after ``look_after`` of them they are timed again.  ``judged`` and ``right`` count
+    first drafts of rounds until there are enough to tell it from chance.
     """
 
     plugin: str
@@ -84,6 +97,8 @@ class Drafter:
     provider: DraftProvider
     survival: Survival = field()
     cost: float | None = None
+    step_ms: float = 0.0
+    promise: float = math.inf
     credit: float = field()
     rested: int = 0
     patience: int = FIRST_REST
@@ -91,6 +106,8 @@ class Drafter:
     look_after: int = FIRST_LOOK
     judged: int = 0
     right: int = 0
+    _replies: deque[int] = field(factory=lambda: deque([FIRST_REPLY], REPLIES), repr=False)
+    _telling_ms: deque[float] = field(factory=lambda: deque(maxlen=NEWEST), repr=False)
     _rounds_ms: dict[int, deque[float]] = field(factory=dict, repr=False)
     _fresh: set[int] = field(factory=set, repr=False)
 
@@ -112,10 +129,47 @@ class Drafter:
         if not self.trained:
             self.rested, self.patience = 0, FIRST_REST
 
+    def worth(self, curve: CostCurve) -> float:
+        """How many tokens of a prompt may be read again for the sake of its drafts in one reply."""
+        saved = self._to_come * (1.0 - 1.0 / self.promise)
+        return saved * LONG_WINDOW / curve.cost(LONG_WINDOW)
+
     @property
-    def resting(self) -> bool:
-        """Whether it did not pay when it was tried last: it may not be needed for long."""
-        return self.patience > FIRST_REST
+    def _to_come(self) -> float:
+        """Tokens that a reply may have: as many as the last ones had."""
+        return sum(self._replies) / len(self._replies)
+
+    def pays(self, untold: int, budget: float = math.inf) -> bool:
+        """Whether to tell it of ``untold`` tokens for the sake of at most ``budget`` to come.
+
+        Over n tokens to come, rounds at r tokens a plain step save ``n - n / r`` steps.  Nobody
+        knows n: it is taken for as long as the last replies were.
+        """
+        to_come = min(self._to_come, budget)
+        owed = untold * self.telling
+        return owed < to_come and self.promise * (1.0 - owed / to_come) > MARGIN
+
+    @property
+    def telling(self) -> float:
+        """What it costs to tell it of one token that others chose, in plain steps.
+
+        With taps that includes the target's part: they are computed when they are first needed.
+        """
+        known = self._telling_ms and self.step_ms
+        return quiet(self._telling_ms) / self.step_ms if known else 0.0
+
+    def told(self, tokens: int, ms: float) -> None:
+        """It was told of ``tokens`` at once, which took ``ms``; a few say nothing of many."""
+        if tokens >= MANY:
+            self._telling_ms.append(ms / tokens)
+
+    def replied(self, tokens: int) -> None:
+        """A reply of so many tokens ended."""
+        self._replies.append(max(tokens, 1))
+
+    def may_try(self, untold: int) -> bool:
+        """Whether it has rested long enough for the try of one that has to be told so much."""
+        return self.due and untold * self.telling <= max(RISK * self.rested, LITTLE)
 
     @property
     def due(self) -> bool:
@@ -137,7 +191,8 @@ class Drafter:
         if not known or not curve.quiet_step_ms:
             return min(self.cost or 0.0, (1 + depth - curve.cost(1 + depth)) / depth)
         tried = min(known, key=lambda each: abs(each - depth))
-        steps = quiet(self._rounds_ms[tried]) / curve.quiet_step_ms
+        # Where times contradict each other, a round costs at least the step that it holds.
+        steps = max(quiet(self._rounds_ms[tried]) / curve.quiet_step_ms, 1.0)
         return (steps - curve.cost(1 + tried)) / tried
 
     def timed(self, depth: int, ms: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
     from mlxfill.contracts import DraftCheckpoint, DraftRows
     from mlxfill.engine.drafter import Drafter
 
-FLUSH, LATE_FLUSH = 64, 2048
-"""Tokens after which a resting drafter is told what happened: one that drafted in this request,
-and one that did not pay before it, which may never need to know."""
+FLUSH = 64
+"""Tokens after which a resting drafter that drafted in this request is told what happened."""
+MOST_TAPS = 2048
+"""Tokens whose taps are held for a drafter that may never need them, and most told at once."""
 LAST_PAUSE = 7
 """Most tokens between two calls of a drafter that answers with no drafts."""
 BETWEEN_PLANS = 4
@@ -69,7 +72,9 @@ class Drafting:
         self._on_fault = on_fault
         self._taps: list[mx.array] = []
         self._prompt: list[int] = []
-        self._flush = LATE_FLUSH if drafter.resting else FLUSH
+        self._noted = 0
+        self._prompt_tokens: int | None = None
+        self._in_use = False
         self._clock = StepClock()
         self._looking = 0
         self._again = False
@@ -87,18 +92,50 @@ class Drafting:
     # --- what happened elsewhere ----------------------------------------------------
 
     def prefilled(self, tokens: Sequence[int], taps: mx.array | None) -> None:
-        """A chunk of the prompt went through the target."""
+        """A chunk of the prompt went through the target.
+
+        It is told when it is to draft: what it would be told for nothing may cost more than drafts
+        save.
+        """
         self.note(taps)
         self._prompt += tokens
-        if len(self._prompt) >= self._flush or self._flush == FLUSH:
+        self._noted += len(tokens)
+        if self._brims():
             self._prefill()
+
+    def _brims(self) -> bool:
+        """Whether it must be told now or never, and is worth it: taps are not held for ever."""
+        if not self.tap_layers or self._untold < MOST_TAPS or self._in_use:
+            return self._in_use and self._untold >= FLUSH
+        if self.drafter.pays(self._untold):
+            return True
+        self.sit_out()
+        return False
+
+    @property
+    def _untold(self) -> int:
+        """Tokens that it has not been told of."""
+        return self._noted - self.processed
+
+    def sit_out(self) -> None:
+        """Draft no more in this request."""
+        self.alive = False
+        self._taps, self._prompt = [], []
 
     def _prefill(self) -> None:
         """Tell of the prompt as far as it is known."""
         tokens, self._prompt = self._prompt, []
-        taps = self._taken_taps(len(tokens))
-        self._guard("prefill", lambda: self.rows.prefill(row(tokens)[None], taps))
-        self.processed += len(tokens)
+        for at in range(0, len(tokens), MOST_TAPS):
+            part = tokens[at : at + MOST_TAPS]
+            taps = self._taken_taps(len(part))
+            self._tell("prefill", len(part), partial(self.rows.prefill, row(part)[None], taps))
+
+    def _tell(self, where: str, count: int, call: Callable[[], Any]) -> None:
+        """Tell of ``count`` tokens that others chose."""
+        started = time.perf_counter()
+        self._guard(where, call)
+        self.drafter.told(count, (time.perf_counter() - started) * 1e3)
+        self.processed += count
 
     def _taken_taps(self, count: int) -> mx.array | None:
         """The oldest ``[1, count, n*H]`` taps that it has not been told of."""
@@ -115,7 +152,7 @@ class Drafting:
         states cannot catch up: it sits this request out.
         """
         fresh = tokens[self.processed :]
-        if not fresh:
+        if not fresh or not self.alive:
             return
         if self.tap_layers:
             self._fail(
@@ -130,22 +167,22 @@ class Drafting:
             self.prefilled([last], taps)
         else:
             self.note(taps)
+        self._prompt_tokens = self._noted
 
     def note(self, taps: mx.array | None) -> None:
         """A forward that was not this drafter's round; ``taps`` belong to its ids."""
-        if taps is not None and self.tap_layers:
+        if taps is not None and self.tap_layers and self.alive:
             self._taps.append(taps)
 
     def catch_up(self, tokens: Sequence[int], held: int) -> None:
         """Tell the drafter of the tokens up to ``held`` that others chose."""
         if self._prompt:
             self._prefill()
-        if held <= self.processed or not self.alive:
-            return
-        fresh = row(tokens[self.processed : held])[None]
-        taps = self._taken_taps(held - self.processed)
-        self._guard("consume", lambda: self.rows.consume(fresh, [fresh.shape[1]], taps))
-        self.processed = held
+        while held > self.processed and self.alive:
+            fresh = tokens[self.processed : min(held, self.processed + MOST_TAPS)]
+            taps = self._taken_taps(len(fresh))
+            ids = row(fresh)[None]
+            self._tell("consume", len(fresh), partial(self.rows.consume, ids, [len(fresh)], taps))
 
     # --- a round ---------------------------------------------------------------------
 
@@ -163,10 +200,13 @@ class Drafting:
             draft_cost=lambda depth: self.cost_now(gate, depth),
             credit=self.drafter.credit,
         )
-        if plan.depth:
+        drafter, curve = self.drafter, gate.curve
+        drafter.step_ms = 0.0 if curve.fixed else curve.quiet_step_ms
+        drafter.promise = plan.ratio
+        if plan.depth and drafter.pays(self._untold, room + 1):
             return plan
         tried = self.tried(gate, room)
-        self._again = tried > 0 and not gate.curve.fixed and self.drafter.trained
+        self._again = tried > 0 and not curve.fixed and drafter.trained
         if not tried:
             self._idle = BETWEEN_PLANS
         return Plan(tried, 0.0)
@@ -182,7 +222,7 @@ class Drafting:
         drafter, curve = self.drafter, gate.curve
         if again or not drafter.trained or not gate.enabled or curve.fixed or drafter.costed:
             return again
-        left = gate.purse.steps + drafter.credit
+        left = gate.purse.steps + drafter.credit - self._untold * drafter.telling
         return left > 0 and drafter.survival.expected(limit) >= HOPEFUL
 
     def _looks(self, gate: Gate) -> bool:
@@ -204,7 +244,7 @@ class Drafting:
     def tried(self, gate: Gate, room: int) -> int:
         """How deep to draft although it does not seem to pay: a resting one's try, when due."""
         limit = self.limit(room)
-        if not limit or not self.drafter.due:
+        if not limit or not self.drafter.may_try(self._untold):
             return 0
         late = self.drafter.rested >= LAST_REST
         return limit if late or self._promise(gate, limit) > WORTH_A_TRY else 0
@@ -228,13 +268,14 @@ class Drafting:
         self.drafter.rests()
         self._clock = StepClock()
         self._idle -= 1
-        if held - self.processed >= self._flush:
+        self._noted = held
+        if self._brims():
             self.catch_up(tokens, held)
 
     def draft(self, pending: int, depth: int, position: int) -> list[int] | mx.array:
         """Up to ``depth`` ids after ``pending``: host ids, or ``[d]`` on the device."""
         self._clock.start()
-        self._flush = FLUSH
+        self._in_use = True
         self.drafter.drafts()
         drafts: list[int] | mx.array | None = self._guard(
             "draft", lambda: self._drafts(pending, depth, position)
@@ -281,6 +322,7 @@ class Drafting:
             "commit", lambda: self.rows.commit([entered], taps if self.tap_layers else None)
         )
         self.processed += len(entered)
+        self._noted = self.processed
 
     def timed(self, gate: Gate, drafted: int) -> None:
         """A round ended: learn what drafting costs from its wall time, read to read.
@@ -298,9 +340,13 @@ class Drafting:
     # --- checkpoints -----------------------------------------------------------------
 
     def captured(self, tokens: Sequence[int], held: int) -> DraftCheckpoint | None:
-        """The drafter's state between two rounds; None when it sits out or cannot tell."""
-        self.catch_up(tokens, held)
-        if not self.alive:
+        """The drafter's state between two rounds.
+
+        None when it sits out, cannot tell, or does not pay what it would have to be told.
+        """
+        if self._in_use or self.drafter.pays(self._untold):
+            self.catch_up(tokens, held)
+        if not self.alive or self.processed != held:
             return None
         try:
             with mx.stream(self._stream):
@@ -317,7 +363,7 @@ class Drafting:
 
     def restored(self, state: DraftCheckpoint) -> None:
         """The rows were opened with ``state``."""
-        self.processed = state.processed_tokens
+        self.processed = self._noted = state.processed_tokens
 
     def tally(self) -> dict[str, Any]:
         """Counters by position, to be stored."""
@@ -360,6 +406,8 @@ class Drafting:
 
     def close(self) -> None:
         """Release the rows, also of a drafter that was quarantined."""
+        if self._prompt_tokens is not None:
+            self.drafter.replied(self._noted - self._prompt_tokens)
         try:
             self.rows.close()
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything

@@ -7,6 +7,7 @@ cost, 0 included, so that on hardware where n ids cost n steps speculation stays
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import deque
 from statistics import median
@@ -17,9 +18,8 @@ from attrs import define, field
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-MARGIN, DRAFTER_MARGIN = 1.03, 1.07
-"""A window must promise this much more per cost than a plain step: estimates are noisy, and a
-drafter also has to be told of the prompt."""
+MARGIN = 1.03
+"""A window must promise this much more per cost than a plain step: estimates are noisy."""
 UNLIKELY = 0.02
 FOLLOW = 0.15
 """Weight of a newly observed window time in the running cost of its size."""
@@ -172,10 +172,14 @@ class Survival:
 
 @define
 class Plan:
-    """What one round should do: ``depth`` drafted ids, ``gain`` steps saved by it."""
+    """What one round should do: ``depth`` drafted ids, ``gain`` steps saved by it.
+
+    ``ratio``: tokens that a round so deep yields per plain step that it costs.
+    """
 
     depth: int
     gain: float
+    ratio: float = 1.0
 
 
 NOTHING = Plan(0, 0.0)
@@ -230,9 +234,9 @@ class Gate:
         ``credit``: steps that a producer with a record of its own may lose beyond the purse.
         """
         if not self.enabled:
-            return Plan(limit, float(limit))
+            return Plan(limit, float(limit), math.inf)
         curve, expected, alive = self.curve, 1.0, 1.0
-        best, depth, gain = (DRAFTER_MARGIN if draft_cost else MARGIN), 0, 0.0
+        best, depth, gain = MARGIN, 0, 0.0
         for d in range(1, limit + 1):
             alive *= survival.rate(evidence + d - 1)
             if alive < UNLIKELY:
@@ -246,7 +250,7 @@ class Gate:
             if expected > best * cost:
                 best, depth, gain = expected / cost, d, expected - cost
         if depth:
-            return Plan(depth, gain)
+            return Plan(depth, gain, best)
         return self._explore(survival, evidence, limit) if draft_cost is None else NOTHING
 
     def _explore(self, survival: Survival, evidence: int, limit: int) -> Plan:
