@@ -11,6 +11,7 @@ from mlxfill.errors import ModelError
 from mlxfill.model.reading import apart
 from mlxfill.rewind.entries import Restoring, builtin_rewinder, is_plain
 from mlxfill.rewind.replay import TapedLayer, Window
+from mlxfill.rewind.rings import wider_than_ring
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,6 +118,8 @@ def prove_rewind(target: Target, make: MakeRewinder | None = None) -> str:
     """
     context, window, after = (mx.array([ids]) for ids in ([1, 2], [3, 4, 5], [6]))
     try:
+        if wider := wider_than_ring(target):
+            return wider
         tried, never = target.new_cache(), target.new_cache()
         for cache in (tried, never):
             mx.eval(target.forward(context, cache))

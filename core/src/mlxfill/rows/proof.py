@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 
 from mlxfill.model.reading import apart
+from mlxfill.rewind.rings import wider_than_ring
 from mlxfill.rows.caches import RowCaches, layout
 from mlxfill.rows.reading import read_rows
 
@@ -40,6 +41,8 @@ def prove_rows(target: Target) -> str:
     in another order for more rows: half of the dtype's digits must agree.
     """
     try:
+        if wider := wider_than_ring(target):
+            return wider
         worst = _compared(target)
     except Exception as error:  # noqa: BLE001 - whatever a foreign model raises: no rows
         return f"{type(error).__name__}: {error}"
@@ -53,7 +56,8 @@ def prove_readings(target: Target) -> Readings:
     """
     for kind, prompts in ((Readings.ANY, CONTEXTS), (Readings.EVEN, WINDOWS)):
         try:
-            if _read(target, prompts) <= _allowed(target):
+            alike = _read(target, prompts) <= _allowed(target)
+            if alike and not wider_than_ring(target):
                 return kind
         except Exception:  # noqa: BLE001, S112 - whatever a foreign model raises: not like this
             continue
