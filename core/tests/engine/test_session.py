@@ -596,7 +596,7 @@ def test_two_slow_calls_count_when_they_are_close(
     assert [fault.message for fault in faults] == ([] if stays else ["TimeoutError: took 1.00 s"])
 
 
-@pytest.mark.parametrize(("ids", "wrong"), [((1, -2), -2), ((0, 64), 64), ((-1, 99), -1)])
+@pytest.mark.parametrize(("ids", "wrong"), [((1, -2), -2), ((0, 64), 64), ((1, 64), 64), ((-1, 99), -1)])
 def test_the_wrong_id_is_named(ids: tuple[int, ...], wrong: int) -> None:
     faults: list[Fault] = []
     session(Asked(verify(*ids)), faults=faults).ask()

@@ -1,0 +1,369 @@
+"""What the gate reckons with, to the number: costs, rates, the purse, and depths that follow."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mlxfill.engine.gate import CostCurve, Gate, Purse, Survival, bucket_of, points_from, quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# --- costs -----------------------------------------------------------------------------------
+
+
+def test_a_free_curve_costs_one_step_whatever_the_size() -> None:
+    curve = CostCurve.free()
+    assert [curve.cost(n) for n in (1, 2, 7, 300)] == [1.0] * 4
+    assert curve.points == {1: 1.0, 1 << 20: 1.0}
+    assert curve.fixed
+
+
+def test_a_linear_curve_costs_a_step_an_id() -> None:
+    curve = CostCurve.linear()
+    assert [curve.cost(n) for n in (1, 2, 7, 300)] == [1.0, 2.0, 7.0, 300.0]
+    assert curve.fixed
+
+
+def test_a_curve_is_interpolated_and_goes_on_with_its_slope() -> None:
+    curve = CostCurve({1: 1.0, 3: 2.0, 7: 4.0, 9: 4.5})
+    costs = {1: 1.0, 2: 1.5, 3: 2.0, 4: 2.5, 5: 3.0, 6: 3.5, 7: 4.0, 8: 4.25, 9: 4.5}
+    assert {n: curve.cost(n) for n in costs} == costs
+    slope = 3.5 / 8
+    for n in (10, 11, 25):
+        assert curve.cost(n) == pytest.approx(4.5 + (n - 9) * slope)
+
+
+def test_a_curve_that_falls_goes_on_flat() -> None:
+    assert CostCurve({1: 1.0, 4: 0.75}).cost(40) == 0.75
+
+
+def test_a_curve_without_its_first_point_begins_with_what_it_has() -> None:
+    curve = CostCurve({4: 2.0, 6: 3.0})
+    assert [curve.cost(n) for n in (1, 3, 4, 5, 6, 7, 8)] == [2.0, 2.0, 2.0, 2.5, 3.0, 3.5, 4.0]
+
+
+def test_of_one_point_it_is_assumed_that_ids_cost_steps() -> None:
+    assert [CostCurve().cost(n) for n in (1, 2, 9)] == [1.0, 2.0, 9.0]
+    assert [CostCurve({4: 2.0}).cost(n) for n in (4, 5, 9)] == [2.0, 3.0, 7.0]
+
+
+def test_nothing_is_fixed_or_rewound_unless_said() -> None:
+    curve = CostCurve()
+    assert not curve.fixed
+    assert curve.rewind == 0.0
+    assert curve.points == {1: 1.0}
+
+
+def test_a_step_takes_the_median_of_the_newest_nine() -> None:
+    curve = CostCurve()
+    assert (curve.step_ms, curve.quiet_step_ms) == (0.0, 0.0)
+    times = [5.0, 900.0, 7.0, 6.0, 8.0, 3.0, 400.0, 9.0, 4.0, 2.0, 1.0, 700.0]
+    for at, ms in enumerate(times, 1):
+        curve.observe(1, ms)
+        newest = times[max(at - 9, 0) : at]
+        assert curve.step_ms == median(newest)
+        assert curve.quiet_step_ms == sorted(newest)[len(newest) // 4]
+
+
+def test_quiet_is_a_low_one() -> None:
+    assert [quiet(range(n)) for n in (1, 3, 4, 7, 8, 12)] == [0, 0, 1, 1, 2, 3]
+    assert quiet([9.0, 1.0, 5.0, 3.0, 7.0]) == 3.0
+
+
+def observed(curve: CostCurve, n: int, *times: float) -> list[float]:
+    costs = []
+    for ms in times:
+        curve.observe(n, ms)
+        costs.append(curve.cost(n))
+    return costs
+
+
+def test_a_window_is_believed_by_half_at_first_and_less_later() -> None:
+    curve = CostCurve({1: 1.0, 4: 4.0})
+    curve.observe(1, 10.0)
+    expected, known = [], 4.0
+    for weight in (0.5, 0.25, 0.5 / 3, 0.15, 0.15):
+        known += weight * (2.0 - known)
+        expected.append(known)
+    assert observed(curve, 4, *[20.0] * 5) == pytest.approx(expected)
+    assert curve.seen == {4: 5}
+    assert curve.cost(1) == 1.0
+
+
+def test_an_outlier_moves_a_cost_to_twice_at_most() -> None:
+    curve = CostCurve({1: 1.0, 4: 2.0})
+    curve.observe(1, 10.0)
+    assert observed(curve, 4, 9000.0, 9000.0) == pytest.approx([4.0, 6.0])
+
+
+def test_what_is_seen_between_points_is_a_new_point() -> None:
+    curve = CostCurve({1: 1.0, 8: 8.0})
+    curve.observe(1, 10.0)
+    assert curve.cost(4) == 4.0
+    assert curve.cost(6) == 6.0
+    assert observed(curve, 4, 20.0) == [3.0]
+    assert curve.cost(6) == 5.5
+    assert curve.points.keys() == {1, 4, 8}
+
+
+def test_windows_before_the_first_step_teach_nothing() -> None:
+    curve = CostCurve({1: 1.0, 4: 2.0})
+    assert observed(curve, 4, 90.0, 90.0) == [2.0, 2.0]
+    assert curve.seen == {}
+
+
+def test_two_ids_are_a_window() -> None:
+    curve = CostCurve({1: 1.0, 2: 2.0})
+    curve.observe(1, 10.0)
+    assert observed(curve, 2, 10.0) == [1.5]
+    assert curve.step_ms == 10.0
+
+
+def test_a_fixed_curve_does_not_look_at_the_clock() -> None:
+    curve = CostCurve({1: 1.0, 4: 2.0}, fixed=True)
+    curve.observe(1, 10.0)
+    assert observed(curve, 4, 90.0) == [2.0]
+    assert curve.step_ms == 0.0
+
+
+def test_times_become_costs() -> None:
+    assert points_from({1: 4.0, 2: 3.0, 4: 6.0}) == {1: 1.0, 2: 1.0, 4: 1.5}
+
+
+# --- rates -------------------------------------------------------------------------------------
+
+
+def test_evidence_is_told_apart_more_finely_where_it_is_little() -> None:
+    firsts = [0, 1, 2, 3, 4, 6, 9, 13, 21, 33]
+    for evidence in range(80):
+        assert bucket_of(evidence) == max(i for i, first in enumerate(firsts) if first <= evidence)
+
+
+def test_the_more_was_right_the_likelier_is_the_next() -> None:
+    """Before anything was judged."""
+    rates = [Survival().rate(evidence) for evidence in range(60)]
+    assert rates == sorted(rates)
+    assert all(0 < rate < 1 for rate in rates)
+    assert rates[0] == pytest.approx(0.2)
+    assert rates[-1] == pytest.approx(0.98)
+
+
+def test_four_judged_positions_speak_as_loud_as_what_was_thought_before() -> None:
+    survival = Survival()
+    survival.learn(0, hit=True)
+    assert survival.rate(0) == pytest.approx((0.8 * 0.96 + 1) / (4 * 0.96 + 1))
+    survival.learn(0, hit=False)
+    assert survival.rate(0) == pytest.approx((0.8 * 0.96 + 1) * 0.96 / ((4 * 0.96 + 1) * 0.96 + 1))
+    assert survival.rate(1) == Survival().rate(1)
+
+
+def test_evidence_of_one_bucket_is_learnt_together() -> None:
+    survival = Survival()
+    survival.learn(5, hit=False)
+    assert survival.rate(4) == survival.rate(5) < Survival().rate(4)
+    assert survival.rate(6) == Survival().rate(6)
+
+
+def test_what_was_not_tried_for_long_drifts_to_what_was_thought_before() -> None:
+    survival = Survival()
+    for _ in range(50):
+        survival.learn(2, hit=False)
+    before, trials = survival.rate(2), survival.trials[2]
+    survival.relax(3.0)
+    assert survival.rate(2) == pytest.approx((before * trials + 3 * 0.5) / (trials + 3))
+    assert survival.rate(0) == pytest.approx(0.2)
+
+
+def test_a_round_yields_what_survives() -> None:
+    survival = Survival()
+    first, second, third = (survival.rate(n) for n in range(3))
+    assert survival.expected(0) == 1.0
+    assert survival.expected(1) == pytest.approx(1 + first)
+    assert survival.expected(3) == pytest.approx(
+        1 + first + first * second + first * second * third
+    )
+
+
+# --- the purse -----------------------------------------------------------------------------------
+
+
+def test_a_request_begins_with_a_stake_and_what_was_saved() -> None:
+    for before, after in ((-3.0, 1.0), (0.5, 1.0), (1.0, 1.0), (2.5, 2.5), (4.0, 4.0), (90.0, 4.0)):
+        purse = Purse(before)
+        purse.renew()
+        assert purse.steps == after
+    assert Purse().steps == 1.0
+
+
+def test_plain_steps_bear_interest_up_to_a_bound() -> None:
+    purse = Purse(1.0)
+    purse.stepped()
+    assert purse.steps == pytest.approx(1.01)
+    for _ in range(1000):
+        purse.stepped()
+    assert 4.0 <= purse.steps < 4.02
+    won = Purse(60.0)
+    won.stepped()
+    assert won.steps == 60.0
+
+
+def test_a_gate_renews_the_purse_that_it_is_given_or_has_its_own() -> None:
+    purse = Purse(-2.0)
+    gate = Gate(CostCurve.free(), purse=purse)
+    assert gate.purse is purse
+    assert purse.steps == 1.0
+    assert Gate(CostCurve.free()).purse.steps == 1.0
+
+
+def test_what_is_paid_is_gone() -> None:
+    gate = Gate(CostCurve.free(), purse=Purse(2.0))
+    assert gate.pay(1.5)
+    assert gate.purse.steps == 0.5
+    assert not gate.pay(0.6)
+    assert gate.purse.steps == 0.5
+    assert gate.pay(0.5)
+    assert gate.purse.steps == 0.0
+    off = Gate(CostCurve.free(), enabled=False)
+    assert off.pay(5.0)
+    assert off.purse.steps == -4.0
+
+
+@pytest.mark.parametrize(
+    ("drafted", "accepted", "draft_cost", "won"),
+    [
+        (3, 3, 0.0, 4 - 1.75),
+        (3, 2, 0.0, 3 - 1.75 * 1.2),
+        (3, 0, 0.0, 1 - 1.75 * 1.2),
+        (3, 3, 0.25, 4 - 1.75 - 0.75),
+        (1, 0, 0.5, 1 - 1.25 * 1.2 - 0.5),
+        (0, 0, 0.5, 0.0),
+    ],
+)
+def test_a_window_wins_its_tokens_and_costs_its_ids(
+    drafted: int, accepted: int, draft_cost: float, won: float
+) -> None:
+    curve = CostCurve({1: 1.0, 5: 2.0}, rewind=0.2, fixed=True)
+    gate = Gate(curve, purse=Purse(2.0))
+    gate.settle(drafted, accepted, draft_cost)
+    assert gate.purse.steps == pytest.approx(2.0 + won)
+
+
+def test_times_go_to_the_curve() -> None:
+    gate = Gate(CostCurve({1: 1.0, 4: 2.0}))
+    gate.observed(1, 8.0)
+    gate.observed(4, 8.0)
+    assert gate.curve.step_ms == 8.0
+    assert gate.curve.cost(4) == 1.5
+
+
+# --- depths --------------------------------------------------------------------------------------
+
+
+def sure(*rates: float) -> Survival:
+    """By evidence; the last one from there on."""
+    made = Survival()
+    made.trials = [1e9] * len(made.trials)
+    made.hits = [1e9 * rates[min(i, len(rates) - 1)] for i in range(len(made.hits))]
+    return made
+
+
+def test_a_depth_is_the_one_that_yields_most_for_its_cost() -> None:
+    """By hand: tokens per cost of each depth, with what is known and where it begins."""
+    curve = CostCurve({1: 1.0, 2: 1.2, 4: 2.0, 8: 6.0}, rewind=0.1, fixed=True)
+    survival = sure(0.5, 0.7, 0.9, 0.8, 0.4)
+    for evidence in range(5):
+        for known in (1, 2, 3):
+            expected = alive = 1.0
+            best, wanted, gained = 1.03, 0, 0.0
+            for depth in range(1, 7):
+                alive *= survival.rate(evidence + depth - 1)
+                expected += alive
+                cost = curve.cost(known + depth) * (1 + 0.1 * (1 - alive))
+                cost -= curve.cost(known) - 1
+                if expected / cost > best:
+                    best, wanted, gained = expected / cost, depth, expected - cost
+            plan = Gate(curve, purse=Purse(4.0)).plan(survival, evidence, 6, known)
+            assert plan.depth == wanted, (evidence, known)
+            assert plan.gain == pytest.approx(gained)
+
+
+def test_a_window_must_promise_three_percent_more() -> None:
+    for rate, depth in ((0.02, 0), (0.0295, 0), (0.031, 1), (0.05, 1)):
+        assert Gate(CostCurve.free()).plan(sure(rate), 0, 1).depth == depth
+
+
+def test_what_is_unlikely_to_be_reached_is_not_drafted() -> None:
+    """Fewer than 2 in 100."""
+    for second, depth in ((0.039, 1), (0.041, 2)):
+        assert Gate(CostCurve.free()).plan(sure(0.5, second), 0, 9).depth == depth
+
+
+def test_no_more_is_bet_than_is_there() -> None:
+    curve = CostCurve({1: 1.0, 5: 3.0}, rewind=0.5, fixed=True)
+    # A window of two wrong ids costs 2 * 1.5 and yields what a step does: 2 steps lost.
+    for steps, credit, depth in ((1.9, 0.0, 1), (2.1, 0.0, 2), (1.2, 0.0, 0), (1.2, 0.8, 2)):
+        plan = Gate(curve, purse=Purse(steps)).plan(sure(0.99), 0, 2, credit=credit)
+        assert plan.depth == depth, (steps, credit)
+
+
+def test_drafts_are_paid_for() -> None:
+    free = Gate(CostCurve.free(), purse=Purse(4.0))
+    plan = free.plan(sure(0.9), 0, 3, draft_cost=lambda depth: 0.3 / depth)
+    assert plan.depth == 3
+    assert plan.gain == pytest.approx(1 + 0.9 + 0.81 + 0.729 - 1.3)
+    dear = free.plan(sure(0.9), 0, 3, draft_cost=lambda _: 1.0)
+    assert (dear.depth, dear.gain) == (0, 0.0)
+    # What drafts cost may be lost, so it must be there too.
+    for steps, depth in ((1.1, 2), (1.6, 3)):
+        purse = Purse(steps)
+        made = Gate(CostCurve.free(), purse=purse).plan(sure(0.99), 0, 3, draft_cost=lambda _: 0.5)
+        assert made.depth == depth
+
+
+def test_a_gate_that_is_off_drafts_all_that_there_is() -> None:
+    plan = Gate(CostCurve.linear(), enabled=False).plan(sure(0.0), 0, 9)
+    assert (plan.depth, plan.gain) == (9, 9.0)
+    assert Gate(CostCurve.linear()).enabled
+
+
+def test_a_closed_gate_tries_a_window_where_drafts_are_almost_sure() -> None:
+    """At the 33rd time that it could have, until it has; and only where little can be lost."""
+    cheap = CostCurve({1: 1.0, 8: 8.7}, fixed=True)
+
+    def tries(curve: CostCurve, survival: Survival, limit: int, **more: Any) -> list[int]:
+        gate = Gate(curve, purse=Purse(more.pop("steps", 9.0)))
+        gate.purse.steps = 9.0
+        return [gate.plan(survival, 0, limit, **more).depth for _ in range(36)]
+
+    assert tries(cheap, sure(0.99), 7) == [0] * 32 + [7] * 4
+    assert tries(cheap, sure(0.978), 9) == [0] * 32 + [7] * 4
+    assert tries(cheap, sure(0.976), 9) == [0] * 36  # to the seventh less than 0.85
+    assert tries(cheap, sure(0.99), 6) == [0] * 36
+    assert tries(cheap, sure(0.99), 7, draft_cost=lambda _: 0.0) == [0] * 36
+
+
+def windows(gate: Gate, turns: int) -> Sequence[int]:
+    return [gate.plan(sure(0.99), 0, 7).depth for _ in range(turns)]
+
+
+def test_after_a_window_a_closed_gate_waits_again() -> None:
+    gate = Gate(CostCurve({1: 1.0, 8: 8.7}, fixed=True))
+    gate.purse.steps = 20.0
+    assert windows(gate, 33)[-1] == 7
+    gate.settle(7, 7)
+    assert windows(gate, 33) == [0] * 32 + [7]
+    gate.purse.steps = 7.6  # a wrong window would lose 7.7
+    assert windows(gate, 2) == [0, 0]
+    gate.purse.steps = 7.8
+    assert windows(gate, 1) == [7]
+
+
+def test_a_try_wins_a_step() -> None:
+    gate = Gate(CostCurve({1: 1.0, 8: 8.7}, fixed=True))
+    gate.purse.steps = 20.0
+    plans = [gate.plan(sure(0.99), 0, 7) for _ in range(33)]
+    assert [plan.gain for plan in plans] == [0.0] * 32 + [1.0]
