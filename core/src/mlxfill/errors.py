@@ -55,3 +55,8 @@ class CacheMismatchError(MlxfillError, ValueError):
 
 class CheckpointError(MlxfillError, ValueError):
     """A checkpoint is missing, damaged, foreign, in use, or of another model; it stays as it is."""
+
+
+def reason(error: BaseException, most: int = 400) -> str:
+    """What someone else's exception says, on one line of at most ``most`` characters."""
+    return " ".join(str(error).split())[:most] or type(error).__name__

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from mlxfill.engine.roles import check_roles
-from mlxfill.errors import InputError, TemplateError
+from mlxfill.errors import InputError, TemplateError, reason
 from mlxfill.rules import is_whole
 
 
@@ -105,9 +105,7 @@ def render(
             list(messages), tools=list(tools) if tools else None, tokenize=False, **settings
         )
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        message = f"the chat template refused the messages: {reason}"
-        raise TemplateError(message) from error
+        raise TemplateError(f"the chat template refused the messages: {reason(error)}") from error
     return str(text)
 
 

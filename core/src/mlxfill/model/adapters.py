@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from mlxfill.errors import InputError, ModelError, ModelNotFoundError
+from mlxfill.errors import InputError, ModelError, ModelNotFoundError, reason
 from mlxfill.nearest import did_you_mean
 
 if TYPE_CHECKING:
@@ -96,8 +96,7 @@ class Adapters:
         try:
             load_adapters(self._model, str(folder))
         except Exception as error:
-            reason = " ".join(str(error).split())[:400] or type(error).__name__
-            raise ModelError(f"adapter {folder} does not fit: {reason}") from error
+            raise ModelError(f"adapter {folder} does not fit: {reason(error)}") from error
         self._model.train(training)
         return True
 

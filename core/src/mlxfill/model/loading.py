@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlxfill.errors import BackendMissingError, ModelError, ModelNotFoundError
+from mlxfill.errors import BackendMissingError, ModelError, ModelNotFoundError, reason
 from mlxfill.nearest import did_you_mean
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def _fetch(repo: str) -> Path:
     try:
         return Path(_download(repo))
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        message = f"no folder {repo!r}, and the model hub did not give it: {reason}"
+        said = reason(error, 200)
+        message = f"no folder {repo!r}, and the model hub did not give it: {said}"
         raise ModelNotFoundError(message) from error
 
 
@@ -90,8 +90,7 @@ def load_model(
     try:
         loaded: Any = load(str(path), adapter_path=adapter_path, lazy=shared, return_config=True)
     except Exception as error:
-        reason = " ".join(str(error).split())[:400] or type(error).__name__
-        message = f"{path} cannot be loaded: {reason}"
+        message = f"{path} cannot be loaded: {reason(error)}"
         raise ModelError(message) from error
     model, tokenizer, config = loaded
     # A prompt beyond the context gets an error of ours: transformers' warning counts as given.
@@ -120,10 +119,9 @@ def _split(model: Any, group: Any, path: Path) -> None:  # noqa: ANN401 - an mlx
         mx.eval(model.parameters())
         mx.eval(model(mx.zeros((1, 1), mx.int32)))  # heads cut in two only show when it runs
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
         failure = ModelError(
-            f"{path} cannot be split over {ranks} ranks ({reason.rstrip('.')}): take a number that"
-            " divides its attention heads and key-value heads"
+            f"{path} cannot be split over {ranks} ranks ({reason(error).rstrip('.')}): take a"
+            " number that divides its attention heads and key-value heads"
         )
         failure.on_every_rank = isinstance(error, ValueError)  # shapes, not one machine's memory
         raise failure from error
@@ -159,7 +157,7 @@ def _json(path: Path) -> Any:  # noqa: ANN401
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        message = f"{path} cannot be read as JSON: {' '.join(str(error).split())}"
+        message = f"{path} cannot be read as JSON: {reason(error)}"
         raise ModelError(message) from error
 
 
@@ -170,7 +168,7 @@ def _check_header(file: Path) -> None:
         with safe_open(file, framework="numpy") as opened:
             opened.keys()
     except (SafetensorError, OSError) as error:
-        message = f"{file} is no whole safetensors file: {' '.join(str(error).split())}"
+        message = f"{file} is no whole safetensors file: {reason(error)}"
         raise ModelError(message) from error
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import mlx.core as mx
 
-from mlxfill.errors import InputError
+from mlxfill.errors import InputError, reason
 from mlxfill.sampling import Chooser
 
 if TYPE_CHECKING:
@@ -37,9 +37,8 @@ def launched() -> mx.distributed.Group | None:
     try:
         group = mx.distributed.init()
     except RuntimeError as error:
-        reason = " ".join(str(error).split())
         raise InputError(
-            f"the group that this process was started in cannot be joined ({reason}): start"
+            f"the group that this process was started in cannot be joined ({reason(error)}): start"
             " at least two processes with mlx.launch, or this one without it"
         ) from error
     return group if group.size() > 1 else None
