@@ -42,7 +42,10 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_fewer_forwards_and_the_same_text(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fewer_forwards_and_the_same_text(
+    quick: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (999.0, 0.0, 0.0))
     (quick / "mlxfill.toml").write_text(
         "plugins = ['fill-strict', 'fill-echo', 'spec-ngram']\ndraft = 'none'\n"
         "[generation]\ntemperature = 1.0\n"
@@ -56,6 +59,7 @@ def test_fewer_forwards_and_the_same_text(quick: Path, capsys: pytest.CaptureFix
         assert int(row["fast"]) < int(row["plain"])
         assert float(row["each"]) > 1
     assert max(float(row["each"]) for row in rows) > 2
+    assert "(load 999 on " in page
     assert page.endswith("identical: yes\n")
 
     drawn, shown = Path("run.svg"), ROOT / "docs" / "images" / "run.svg"

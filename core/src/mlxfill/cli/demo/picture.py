@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ FORWARDS = "Forwards: counted with the cost gate off, so they are the same on ev
 CONFIRMED = "proposed, and confirmed by the model"
 INJECTED = "injected, fixed by the template and the tools"
 TIMES = "Time: with the gate, as by default: a window that does not pay here is left out."
+BUSY = "Other programs ran meanwhile (load {load:.0f} on {cores} cores), so the times say little."
 NO_SOURCES = (
     "No plugin that proposes tokens is on, so both sides are the same: "
     "pip install mlxfill-spec-ngram"
@@ -124,12 +126,14 @@ def summary(outcomes: Sequence[Outcome]) -> RenderableType:
     for outcome in outcomes:
         table.add_row(outcome.ask.title, *_figures(outcome), "yes" if outcome.identical else "NO")
     identical = all(outcome.identical for outcome in outcomes)
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
     offered = any(outcome.counted.stats.spec["offers"] for outcome in outcomes)
     return Group(
         table,
         "",
         Text(FORWARDS, "dim"),
         Text(TIMES, "dim"),
+        *([Text(BUSY.format(load=load, cores=cores), "dim")] if load > cores else []),
         *([] if offered else [Text(NO_SOURCES, "yellow")]),
         Text.assemble("identical: ", ("yes", "bold green") if identical else ("NO", "bold red")),
     )
