@@ -92,11 +92,11 @@ def written(make: Callable[[], Any], *pieces: Sequence[int]) -> Any:
     return entry
 
 
-@pytest.mark.parametrize("context", [0, 3, 7, 8, 13])
+@pytest.mark.parametrize("context", [0, 5, 8, 13])
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 def test_a_rewind_leaves_what_was_kept(make: Callable[[], Any], context: int) -> None:
     """The bare entry, then after two steps and a window more."""
-    for size in range(1, 6):
+    for size in (1, 2, 4):
         for keep in range(size):
             ours = written(make, IDS[:context])
             layer, rewinder = made(ours)
@@ -104,7 +104,7 @@ def test_a_rewind_leaves_what_was_kept(make: Callable[[], Any], context: int) ->
             layer(IDS[context : context + size])
             rewinder.rewind(keep)
             theirs = written(make, IDS[:context], IDS[context : context + keep])
-            for after in ([], [99], [98], [97, 96, 95]):
+            for after in ([], [99], [97, 96, 95]):
                 if after:
                     write(ours, after)
                     write(theirs, after)
@@ -200,15 +200,18 @@ class Ledger:
     def __init__(self) -> None:
         self.sums: dict[str, list[mx.array]] = {"in place": [mx.zeros(1)], "anew": []}
         self.count = 0
+        self.fixed = (mx.zeros(1), "name")
 
     def write(self, ids: Sequence[int]) -> None:
         for token in ids:
+            self.fixed[0][0] = token
             self.sums["in place"][0][0] = self.sums["in place"][0][0] * 2 + token
             self.sums["anew"] = [*self.sums["anew"], mx.array([token])]
             self.count += 1
 
     def held(self) -> Any:
-        return self.sums["in place"][0].tolist(), [each.item() for each in self.sums["anew"]]
+        arrays = [*self.sums["in place"], *self.sums["anew"], self.fixed[0]]
+        return [each.tolist() for each in arrays]
 
 
 def ledger(*pieces: Sequence[int]) -> Ledger:
