@@ -22,7 +22,7 @@ from mlxfill.rewind.entries import flat
 from mlxfill.rewind.window import CacheWindow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from mlxfill.engine.options import Options
     from mlxfill.model.target import Target
@@ -95,35 +95,22 @@ class Forwarder:
 
     # --- prompt -------------------------------------------------------------------
 
-    def prefill(
-        self,
-        ids: Sequence[int],
-        start: int,
-        *,
-        stop_at: int | None = None,
-        embeddings: mx.array | None = None,
-    ) -> Iterator[tuple[int, int]]:
-        """Forward ``ids[start:-1]`` in chunks, without a head; yields after each chunk.
+    def prefill(self, ids: Sequence[int], embeddings: mx.array | None = None) -> None:
+        """Forward the next ids of the prompt, without a head, and evaluate the caches.
 
-        Chunks end at ``stop_at`` as well, so that a snapshot can be taken there.  ``embeddings``
-        begin after the unnamed tokens.
+        ``embeddings`` ``[1, L, H]`` stand in for the ids.
         """
-        end, at, base = len(ids) - 1, start, self.unnamed
-        while at < end:
-            upto = min(at + self.options.prefill_step_size, end)
-            if stop_at is not None and at < stop_at < upto:
-                upto = stop_at
-            part = None if embeddings is None else embeddings[None, at - base : upto - base]
-            with mx.stream(self.stream), self._taping() as tape:
-                self.target.forward(row(ids[at:upto])[None], self.caches, part)
-                self._take_taps(tape)
-                self._quantize()
-                mx.eval([c.state for c in self.caches])
-            self.held += upto - at
-            if upto - at == self.options.prefill_step_size:  # large buffers that nobody needs again
-                mx.clear_cache()
-            yield at, upto
-            at = upto
+        self._take_in(ids, embeddings)
+        if len(ids) == self.options.prefill_step_size:  # large buffers that nobody needs again
+            mx.clear_cache()
+
+    def _take_in(self, ids: Sequence[int], embeddings: mx.array | None = None) -> None:
+        with mx.stream(self.stream), self._taping() as tape:
+            self.target.forward(row(ids)[None], self.caches, embeddings)
+            self._take_taps(tape)
+            self._quantize()
+            mx.eval([c.state for c in self.caches])
+        self.held += len(ids)
 
     # --- one token at a time --------------------------------------------------------
 
@@ -163,12 +150,7 @@ class Forwarder:
 
     def append(self, ids: Sequence[int]) -> None:
         """Forward ids that nobody needs to judge, without a head, and evaluate the caches."""
-        with mx.stream(self.stream), self._taping() as tape:
-            self.target.forward(row(ids)[None], self.caches)
-            self._take_taps(tape)
-            self._quantize()
-            mx.eval([c.state for c in self.caches])
-        self.held += len(ids)
+        self._take_in(ids)
         self.forwards += 1
 
     def judge(

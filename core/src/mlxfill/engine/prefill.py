@@ -9,7 +9,7 @@ from mlxfill.engine.results import PromptCache
 from mlxfill.model.reading import one_id, row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import mlx.core as mx
 
@@ -38,33 +38,55 @@ class Prefill:
         self._tokens = tuple(tokens)
         self._options, self._forwarder = options, forwarder
         self._drafting, self._deposit = drafting, deposit
+        at = options.snapshot_at
+        snapshots = () if at is None else (at + forwarder.unnamed,)
+        self._stops = (*snapshots, *(deposit.boundaries if deposit else ()))
 
-    def chunks(self) -> Iterator[None]:
-        """Forward all but the last token; yields after each chunk."""
-        forwarder, tokens = self._forwarder, self._tokens
-        start = forwarder.held
-        self._progress(start)
+    @property
+    def left(self) -> int:
+        """Tokens to be forwarded before the last one."""
+        return len(self._tokens) - 1 - self._forwarder.held
+
+    @property
+    def ahead(self) -> int:
+        """Tokens of the next chunk: up to where somebody wants the caches, 0 at the end."""
+        held, step = self._forwarder.held, self._options.prefill_step_size
+        stops = (stop - held for stop in self._stops if stop > held)
+        size: int = min(self.left, step, *stops)
+        return size
+
+    def begin(self) -> None:
+        """Tell everyone what the caches hold already."""
+        held = self._forwarder.held
+        self._progress(held)
         if self._drafting is not None:
-            self._drafting.missed(tokens[:start])
-        self._snapshot(start)
-        at = self._options.snapshot_at
-        stop_at = None if at is None else at + forwarder.unnamed
-        boundaries = self._deposit.boundaries if self._deposit else ()
-        for end in (*boundaries, len(tokens) - 1):
-            for first, last in forwarder.prefill(
-                tokens[: end + 1],
-                start,
-                stop_at=stop_at,
-                embeddings=self._options.input_embeddings,
-            ):
-                if self._drafting is not None:
-                    self._drafting.prefilled(tokens[first:last], forwarder.last_taps)
-                self._progress(last)
-                self._snapshot(last)
-                yield
-            start = end
-            if self._deposit is not None and end in boundaries:
-                self._deposit.leave(tokens[:end])
+            self._drafting.missed(self._tokens[:held])
+        self._snapshot(held)
+
+    def chunk(self) -> tuple[int, ...]:
+        """The ids of the next chunk."""
+        held = self._forwarder.held
+        return self._tokens[held : held + self.ahead]
+
+    def read(self) -> None:
+        """Forward the next chunk."""
+        ids, embeddings = self.chunk(), self._options.input_embeddings
+        if embeddings is not None:
+            first = self._forwarder.held - self._forwarder.unnamed
+            embeddings = embeddings[None, first : first + len(ids)]
+        self._forwarder.prefill(ids, embeddings)
+        self.took(len(ids))
+
+    def took(self, count: int) -> None:
+        """``count`` tokens were forwarded, here or among other rows: tell everyone."""
+        held = self._forwarder.held
+        if self._drafting is not None:
+            taps = self._forwarder.last_taps
+            self._drafting.prefilled(self._tokens[held - count : held], taps)
+        self._progress(held)
+        self._snapshot(held)
+        if self._deposit is not None and held in self._deposit.boundaries:
+            self._deposit.leave(self._tokens[:held])
 
     def last(self) -> tuple[int, mx.array]:
         """Forward the last token: the target's choice after it, and the ``[V]`` row behind it."""

@@ -86,7 +86,11 @@ class Replay:
 
     def _prefill(self, forwarder: Forwarder) -> Generator[None, None, tuple[mx.array, mx.array]]:
         prompt, embeddings = self._prompt, self._embeddings
-        for _ in forwarder.prefill(prompt, forwarder.held, embeddings=embeddings):
+        before, end, step = forwarder.unnamed, len(prompt) - 1, forwarder.options.prefill_step_size
+        for first in range(forwarder.held, end, step):
+            last = min(first + step, end)
+            part = None if embeddings is None else embeddings[None, first - before : last - before]
+            forwarder.prefill(prompt[first:last], part)
             yield
         tail = None if embeddings is None else embeddings[None, -1:]
         return forwarder.step(row(prompt[-1:]), prompt, len(prompt), tail)

@@ -91,7 +91,7 @@ class Run:
         self.past: Past | None = None
         self.brake = Brake(options.cancel, session)
         self._deposit = deposit
-        self._prefill = Prefill(session.tokens, options, forwarder, drafting, deposit)
+        self.prefill = Prefill(session.tokens, options, forwarder, drafting, deposit)
         self.loop = DecodeLoop(
             forwarder,
             session,
@@ -186,23 +186,32 @@ class Run:
 
     def prefilling(self) -> Generator[None, None, None]:
         """The prompt but its last token through the target, chunk by chunk."""
+        self.begin()
+        while self.prefill.left and self.ending is None:
+            self.prefill.read()
+            yield
+            self.heed_cancel()
+
+    def begin(self) -> None:
+        """From here on time counts."""
         self._started = time.perf_counter()
         self._begun = True
-        for _ in self._prefill.chunks():
-            yield
-            if self.brake.cancelled():
-                self.ending = Ending("cancelled")
-                return
+        self.prefill.begin()
+
+    def heed_cancel(self) -> None:
+        """End here if nobody wants the rest."""
+        if self.brake.cancelled():
+            self.ending = Ending("cancelled")
 
     def first(self) -> list[Emitted]:
         """The first token, none after a cancelled prefill; the next thing is ``loop.go_on()``."""
         if self.ending is not None or self.past is not None:
             return []
-        return self.prefilled(*self._prefill.last())
+        return self.prefilled(*self.prefill.last())
 
     def prefilled(self, sample: int, logprobs: mx.array) -> list[Emitted]:
         """The last token of the prompt went through the target, which chose ``sample``."""
-        self._prefill.done()
+        self.prefill.done()
         self._decoding = time.perf_counter()
         self.stats.prefill_ms = (self._decoding - self._started) * 1e3
         return self.loop.emit([sample], SAMPLED, [logprobs])

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 from mlx_lm.generate import wired_limit
 
-from mlxfill.engine.legal import is_whole
+from mlxfill.engine.readers import Readers
 from mlxfill.engine.results import Piece
 from mlxfill.engine.rowloop import Row, RowLoop
 from mlxfill.errors import InputError
 from mlxfill.rows.caches import layout
+from mlxfill.rules import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -25,13 +26,11 @@ if TYPE_CHECKING:
     Pieces = list[tuple[Run, Piece]]
 
 MAX_ROWS = 8
-PREFILL_TOKENS = 2048
-"""Prompt tokens after which rows that decode get their next round."""
 
 
 @define(eq=False)
 class Seated:
-    """A run in the scheduler.  ``stage``: its prefill, or its tokens while it decodes alone."""
+    """A run in the scheduler.  ``stage``: its tokens while it decodes alone."""
 
     run: Run
     row: Row
@@ -74,7 +73,8 @@ class RowScheduler:
             raise InputError(message)
         self._engine, self._max_rows = engine, max_rows
         self._waiting: deque[Seated] = deque()
-        self._joining: Seated | None = None
+        self._readers = Readers(engine)
+        self._reading: dict[Run, Seated] = {}
         self._tables: dict[object, Table] = {}
         self._turns: list[Seated] = []
         self._wired = ExitStack()
@@ -115,13 +115,12 @@ class RowScheduler:
 
     def _everyone(self) -> list[Seated]:
         seated = [each for table in self._tables.values() for each in table.seated]
-        joining = [self._joining] if self._joining else []
-        return [*seated, *self._turns, *joining, *self._waiting]
+        return [*seated, *self._turns, *self._reading.values(), *self._waiting]
 
     # --- a round ------------------------------------------------------------------------------
 
     def round(self) -> Pieces:
-        """A chunk of one prompt, then new tokens of every run: the pieces, in order."""
+        """A part of the prompts, then new tokens of every run: the pieces, in order."""
         out = self._prefill()
         for table in list(self._tables.values()):
             out += self._round(table)
@@ -139,7 +138,7 @@ class RowScheduler:
         out: Pieces = []
         if table.seated:
             self._switch(table.seated[0].run)
-        expected = self._waiting or self._joining
+        expected = self._waiting or self._reading
         if len(table.seated) == 1 and table.loop.rows and not expected:
             out += self._settle(table)
             table.loop.leave(list(table.loop.rows), with_caches=True)
@@ -213,45 +212,32 @@ class RowScheduler:
     # --- joining and leaving --------------------------------------------------------------------
 
     def _prefill(self) -> Pieces:
-        """Read prompts for as long as a chunk takes; seat the runs whose prompt has been read."""
+        """Read prompts for a while; seat the runs whose prompt has been read."""
         out: Pieces = []
+        self._admit()
         ready: list[Seated] = []
-        left = PREFILL_TOKENS
-        while left > 0:
-            self._joining = self._joining or self._next(len(ready))
-            if self._joining is None:
-                break
-            seated, held = self._joining, self._joining.run.forwarder.held
-            out += self._chunk(seated, ready)
-            left -= max(seated.run.forwarder.held - held, 1)
+        for reader in self._readers.round():
+            seated = self._reading.pop(reader.run)
+            if reader.error is not None:
+                out += self._failed(seated, reader.error)
+            elif reader.run.ending is not None:
+                out += self._pieces(seated, (), ended=reader.run.ending)
+            else:
+                ready.append(seated)
         return out + self._seat(ready)
 
-    def _next(self, ready: int) -> Seated | None:
-        """The next run that reads its prompt; those that need no common prefill go their way."""
-        while self._waiting and self.active + ready < self._max_rows:
+    def _admit(self) -> None:
+        """Let runs begin as far as there is room; those without a common prefill go their way."""
+        while self._waiting and self.active + len(self._reading) < self._max_rows:
             seated = self._waiting.popleft()
             run = seated.run
             alone = run.method or run.brake.keeper or run.past
-            if not alone and run.options.max_tokens != 0:
-                return seated
-            seated.stage = run.emitted()
-            self._turns.append(seated)
-        return None
-
-    def _chunk(self, seated: Seated, ready: list[Seated]) -> Pieces:
-        run = seated.run
-        self._switch(run)
-        seated.stage = seated.stage or run.prefilling()
-        try:
-            if next(seated.stage, self) is not self:
-                return []
-        except Exception as error:  # noqa: BLE001 - a caller's callback may raise anything
-            return self._failed(seated, error)
-        self._joining, seated.stage = None, None
-        if run.ending is not None:
-            return self._pieces(seated, (), ended=run.ending)
-        ready.append(seated)
-        return []
+            if alone or run.options.max_tokens == 0:
+                seated.stage = run.emitted()
+                self._turns.append(seated)
+            else:
+                self._reading[run] = seated
+                self._readers.add(run)
 
     def _seat(self, ready: Sequence[Seated]) -> Pieces:
         """Give runs that have been prefilled their places."""
@@ -323,8 +309,8 @@ class RowScheduler:
         seated.gone = True
         if seated.stage is not None:
             seated.stage.close()
-        if seated is self._joining:
-            self._joining = None
+        if self._reading.pop(seated.run, None) is not None:
+            self._readers.drop(seated.run)
         if seated in self._waiting:
             self._waiting.remove(seated)
         if seated in self._turns:

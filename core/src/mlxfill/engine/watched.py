@@ -9,7 +9,7 @@ from attrs import frozen
 from mlxfill.engine.forward import Forwarder, Judged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import mlx.core as mx
 
@@ -52,19 +52,11 @@ class WatchedForwarder(Forwarder):
     on_window: Callable[[Window], None] | None = None
     on_misaligned: Callable[[str], None] | None = None
 
-    def prefill(
-        self,
-        ids: Sequence[int],
-        start: int,
-        *,
-        stop_at: int | None = None,
-        embeddings: mx.array | None = None,
-    ) -> Iterator[tuple[int, int]]:
+    def prefill(self, ids: Sequence[int], embeddings: mx.array | None = None) -> None:
         """As of ``Forwarder``."""
-        self._check("before the prompt")
-        for chunk in super().prefill(ids, start, stop_at=stop_at, embeddings=embeddings):
-            self._check(f"after prompt token {chunk[1]}")
-            yield chunk
+        self._check(f"before prompt token {self.held + 1}")
+        super().prefill(ids, embeddings)
+        self._check(f"after prompt token {self.held}")
 
     def step(
         self,

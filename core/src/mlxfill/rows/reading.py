@@ -12,6 +12,7 @@ from mlxfill.rows.caches import RowCaches
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mlxfill.model.hooks import Tape
     from mlxfill.model.target import Target
 
 PAD = 0
@@ -24,13 +25,13 @@ def read_rows(
     held: Sequence[int],
     chunks: Sequence[Sequence[int]],
     tap_layers: Sequence[int] = (),
-) -> mx.array | None:
+) -> Tape | None:
     """Forward ``chunks[b]`` after the ``held[b]`` tokens of ``caches[b]``, without a head.
 
     Each of the mlx-lm caches holds its chunk afterwards.  All of them held tokens before, or none
     did; where chunks are of unequal length the shorter ones are filled up behind their end.
 
-    :returns: taps ``[B, longest, n*H]`` of ``tap_layers``, None without any.
+    :returns: the tape of ``tap_layers``, None without any.
     """
     rows = RowCaches()
     rows.join(caches, held)
@@ -44,4 +45,4 @@ def read_rows(
     for at, cache in enumerate(caches):
         cache[:] = rows.extract(at)
     mx.eval([entry.state for cache in caches for entry in cache])
-    return target.taps(tape, tap_layers) if tape is not None else None
+    return tape
