@@ -1,4 +1,27 @@
-"""The decode engine.  ``Engine``, ``Result``, ``Piece`` and ``load`` are its public names."""
+"""The decode engine: the way of a token, from a prompt to text.
+
+Each line imports what stands below it, never what stands above (``lint-imports`` checks that)::
+
+    loading, compat       a name to an engine; mlx-lm's ``stream_generate``
+    engine                one model, its plugins, and what its requests share
+    resume, audit, batch  what is done with whole runs
+    opening               one request is put together:
+      admission             what this engine refuses
+      beginning             caches of earlier prompts (prewarm, prompt_store, boundaries)
+      proposers             who guesses: sources at the table, the drafter (mount, learnt)
+    scheduler             several requests share forwards: rows join and leave
+    run                   the stages of one request, and its pieces (brake: ends or rests it)
+    checkpoint/           a run on the disk, and what it must find again there
+    prefill, loop         the prompt, then token by token; readers, rowloop: of several rows
+      course                what both loops know of a reply (method: of other ways to generate)
+    forward               windows, steps and chunks through the target; rowforward: of several rows
+    session, drafting     asks sources, the drafter; tells them the outcome (drafter, guarded)
+    gate                  whether a window pays (calibrate, rowplan)
+    watched, trace        checks and tells what happens in between (replay: for an audit)
+    reply                 tokens to text and tool calls (text, calls)
+    options, prompt       what goes in (legal, schema, roles, sealed)
+    results               what comes out (counters, phases)
+"""
 
 from mlxfill.engine.checkpoint.checkpoint import Checkpoint
 from mlxfill.engine.engine import Engine

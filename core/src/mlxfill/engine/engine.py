@@ -191,7 +191,7 @@ class Engine:
         :raises CheckpointError: it is damaged, foreign, in use, of another model, or was written
             with other plugins that decide tokens.
         """
-        from mlxfill.engine.checkpoint.resume import resume
+        from mlxfill.engine.resume import resume
 
         return resume(self, source, options)
 

@@ -1,1 +1,1 @@
-"""Generations that survive a crash: what a checkpoint holds, its file, and going on from it."""
+"""Generations that survive a crash: what a checkpoint holds, its file, and who writes it when."""
