@@ -72,7 +72,7 @@ def run(options: argparse.Namespace, folder: Path) -> int:
     slopes = verdict(samples, min(WARM, options.minutes / 6))
     report(console, tally, failures, minutes)
     for name, slope in slopes.items():
-        console.print(slope.line(name), highlight=False)
+        console.print(slope.line(name), highlight=False, soft_wrap=True)
     growing = [name for name, slope in slopes.items() if not slope.flat]
     if options.json:
         facts = {"minutes": minutes, "seed": options.seed, "requests": tally.requests}

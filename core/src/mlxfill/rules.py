@@ -23,6 +23,8 @@ from mlxfill.errors import InputError
 
 Rule = Callable[[Any, Any, Any], None]
 """An attrs validator: ``(instance, attribute, value)``; raises ``InputError``."""
+LONGEST = 200
+"""Characters of a value that an error shows."""
 
 
 def whole(low: int, high: int | None = None, *, optional: bool = False) -> Rule:
@@ -80,4 +82,6 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def refuse(attribute: Any, legal: str, value: object) -> None:  # noqa: ANN401
     """Raise the error of a rule: ``NAME must be LEGAL, not VALUE``."""
-    raise InputError(f"{attribute.name.rstrip('_')} must be {legal}, not {value!r}")
+    shown = " ".join(repr(value).split())  # an array is shown in lines
+    shown = shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 3]}..."
+    raise InputError(f"{attribute.name.rstrip('_')} must be {legal}, not {shown}")

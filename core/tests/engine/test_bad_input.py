@@ -145,6 +145,17 @@ WRONG: list[tuple[str, Any, str]] = [
     ("cancel", 3, "3"),
     ("sampler", 3, "3"),
     ("logits_processors", [3], "3"),
+    ("logits_processors", 3, "3"),
+    ("session", {"id": 1}, "a name, not {'id': 1}"),
+    ("template_options", 3, "a mapping, not 3"),
+    ("template_options", [["enable_thinking", True]], "a mapping"),
+    ("input_embeddings", 0.5, "shape [L, H], not 0.5"),
+    ("input_embeddings", mx.zeros((1, 2, 3)), "shape [L, H], not array([[[0, 0, 0], [0, 0, 0]]]"),
+    ("cache", -1, "prompt cache, not -1"),
+    ("cache", {"type": []}, "prompt cache"),
+    ("cache", ["a", "b", "c", "d"], "prompt cache"),
+    ("prompt_cache", "abc", "prompt cache, not 'abc'"),
+    ("session", ["x"] * 999, "a name, not ['x', 'x'"),
     ("on_prefill_done", 3, "3"),
 ]
 
@@ -232,6 +243,16 @@ def test_malformed_tools_do_not_stop_a_template_that_ignores_them(tools: Any) ->
     model = shared_model("llama")
     expected = plain(model, CHAT, 5).tokens
     assert plain(model, CHAT, 5, tools=tools).tokens == expected
+
+
+@pytest.mark.parametrize("tools", [1, True, 0.5, {1: 2}.keys()], ids=repr)
+def test_tools_that_are_no_list(tools: Any) -> None:
+    refused({"tools": tools}, "tools", "must be a list of tools")
+
+
+def test_template_options_may_be_none() -> None:
+    expected = plain(shared_model("llama"), CHAT, 5).tokens
+    assert plain(shared_model("llama"), CHAT, 5, template_options=None).tokens == expected
 
 
 @pytest.mark.parametrize("tools", [[3], ["x"], [None]], ids=repr)

@@ -124,6 +124,14 @@ def no_shard(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+def no_weight_map(folder: Path) -> None:
+    (folder / "model.safetensors.index.json").write_text('[{"weight_map": {}}]')
+
+
+def no_file_names(folder: Path) -> None:
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": null}}')
+
+
 def other_shape(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "hidden_size": 32}))
@@ -144,6 +152,8 @@ def no_tokenizer(folder: Path) -> None:
         (no_weights, r"no model\*.safetensors"),
         (cut_weights, "model.safetensors is no whole safetensors file"),
         (no_shard, "lacks the shard model-00002-of-00002.safetensors"),
+        (no_weight_map, "has no weight_map of tensors and files"),
+        (no_file_names, "has no weight_map of tensors and files"),
         (other_shape, "weight"),
         (no_tokenizer, "model"),
     ],

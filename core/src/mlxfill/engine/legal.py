@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mlxfill.engine.results import PromptCache
 from mlxfill.errors import InputError
 from mlxfill.rules import Rule, is_whole, refuse
 
@@ -62,9 +63,30 @@ def names(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
         refuse(attribute, "a list of names", (wrong or held)[0])
 
 
-def listed(value: Iterable[Any] | None) -> tuple[Any, ...]:
-    """A tuple; None is empty."""
-    return tuple(value or ())
+def mapping(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+    """Names and values."""
+    if not isinstance(value, Mapping):
+        refuse(attribute, "a mapping", value)
+
+
+def caches(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+    """A ``PromptCache``, a list of mlx-lm's cache entries, or None."""
+    entries = value if isinstance(value, list | tuple) else ()
+    legal = isinstance(value, PromptCache | list | tuple | None)
+    # Looked up in the class: an empty entry fails to tell its state.
+    if not legal or any("state" not in dir(entry) for entry in entries):
+        refuse(attribute, "a PromptCache or an mlx-lm prompt cache", value)
+
+
+def embeddings(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+    """An array ``[L, H]``, or None."""
+    if value is not None and getattr(value, "ndim", None) != 2:  # noqa: PLR2004
+        refuse(attribute, "an array of shape [L, H]", value)
+
+
+def listed(value: object) -> tuple[Any, ...]:
+    """A tuple; None is empty, and what is no list is left to the rule."""
+    return tuple(value) if isinstance(value, Iterable) else (() if value is None else (value,))
 
 
 def stops(value: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -65,15 +65,15 @@ class Options:
     append_chunk: int = field(default=0, validator=rules.whole(0))
     max_span: int = field(default=64, validator=rules.whole(2))
     num_draft_tokens: int | None = field(default=None, validator=rules.whole(0, optional=True))
-    cache: PromptCache | list[Any] | None = None
-    prompt_cache: list[Any] | None = None
-    session: str | None = None
+    cache: PromptCache | list[Any] | None = field(default=None, validator=legal.caches)
+    prompt_cache: list[Any] | None = field(default=None, validator=legal.caches)
+    session: str | None = field(default=None, validator=legal.name)
     snapshot_at: int | None = field(default=None, validator=rules.whole(1, optional=True))
     on_prefill_done: Callable[[PromptCache], None] | None = field(default=None, validator=_CALL)
     on_prefill_progress: Callable[[int, int], None] | None = field(default=None, validator=_CALL)
     cancel: threading.Event | None = field(default=None, validator=legal.has("is_set"))
     eos_token_ids: Sequence[int] | None = field(default=None, validator=legal.ids)
-    input_embeddings: mx.array | None = None
+    input_embeddings: mx.array | None = field(default=None, validator=legal.embeddings)
     sampler: Sampler | None = field(default=None, validator=_CALL)
     logits_processors: Sequence[LogitsProcessor] = field(
         default=(), converter=legal.listed, validator=legal.functions
@@ -86,7 +86,11 @@ class Options:
     checkpoint_every: int | None = field(default=None, validator=rules.whole(0, optional=True))
     on_checkpoint: Callable[[Checkpoint], None] | None = field(default=None, validator=_CALL)
     delimiters: Sequence[int] = field(default=(), validator=legal.ids)
-    template_options: Mapping[str, Any] = field(factory=dict)
+    template_options: Mapping[str, Any] = field(
+        factory=dict,
+        converter=lambda given: {} if given is None else given,
+        validator=legal.mapping,
+    )
     schema: Schema | None = field(default=None, converter=as_schema)
     adapters: str | None = field(default=None, validator=legal.name)
 

@@ -32,6 +32,9 @@ def make_prompt(
     :raises InputError: nothing usable was given, or the template does not know a message's role.
     :raises TemplateError: the template is missing or refuses the messages.
     """
+    if tools and not isinstance(tools, Sequence):
+        message = f"tools must be a list of tools, not {tools!r}"
+        raise InputError(message)
     if isinstance(given, Prompt):
         return given
     if isinstance(given, str):

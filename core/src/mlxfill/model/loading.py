@@ -139,8 +139,7 @@ def check_files(path: Path) -> None:
         raise ModelError(message)
     index = path / INDEX
     if index.is_file():
-        shards = set(_json(index).get("weight_map", {}).values())
-        missing = sorted(s for s in shards if not (path / s).is_file())
+        missing = sorted(s for s in _shards(index) if not (path / s).is_file())
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             message = f"{path} lacks the shard {missing[0]}{more} that {INDEX} lists"
@@ -151,6 +150,15 @@ def check_files(path: Path) -> None:
         raise ModelNotFoundError(message)
     for file in weights:
         _check_header(file)
+
+
+def _shards(index: Path) -> set[str]:
+    """The files that an index lists."""
+    parsed = _json(index)
+    listed = parsed.get("weight_map", {}) if isinstance(parsed, dict) else None
+    if not isinstance(listed, dict) or not all(isinstance(s, str) for s in listed.values()):
+        raise ModelError(f"{index} has no weight_map of tensors and files")
+    return set(listed.values())
 
 
 def _json(path: Path) -> Any:  # noqa: ANN401
