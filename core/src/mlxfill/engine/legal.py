@@ -84,6 +84,11 @@ def embeddings(_: object, attribute: Any, value: object) -> None:  # noqa: ANN40
         refuse(attribute, "an array of shape [L, H]", value)
 
 
+def none_is_empty(value: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The mapping; None stands for one without content."""
+    return {} if value is None else value
+
+
 def listed(value: object) -> tuple[Any, ...]:
     """A tuple; None is empty, and what is no list is left to the rule."""
     return tuple(value) if isinstance(value, Iterable) else (() if value is None else (value,))

@@ -88,7 +88,7 @@ class Options:
     delimiters: Sequence[int] = field(default=(), validator=legal.ids)
     template_options: Mapping[str, Any] = field(
         factory=dict,
-        converter=lambda given: {} if given is None else given,
+        converter=legal.none_is_empty,
         validator=legal.mapping,
     )
     schema: Schema | None = field(default=None, converter=as_schema)
