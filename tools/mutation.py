@@ -75,6 +75,13 @@ class Bare(ast.NodeTransformer):
         node.annotation = None
         return node
 
+    def visit_arguments(self, node: ast.arguments) -> ast.AST:
+        """Whatever may be named: cosmic-ray takes the bare * of a signature for an operator."""
+        node.args = [*node.posonlyargs, *node.args, *node.kwonlyargs]
+        node.defaults += [each for each in node.kw_defaults if each]
+        node.posonlyargs, node.kwonlyargs, node.kw_defaults = [], [], []
+        return self.generic_visit(node)
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         """Without the annotation of its result."""
         node.returns = None
@@ -110,7 +117,7 @@ def mutants(source: str) -> Iterator[str]:
                 if bare(changed) != plain:
                     yield changed
             except SyntaxError:
-                continue  # cosmic-ray takes the bare * of a signature for an operator
+                continue
 
 
 def warm_up(tests: Sequence[str]) -> None:

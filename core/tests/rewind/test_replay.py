@@ -38,12 +38,14 @@ ARRAYS: dict[str, tuple[mx.array, Any]] = {
     "positions of two rows": (numbered(2, SIZE), (slice(None), slice(KEEP))),
     "positions on three axes": (numbered(3, 1, SIZE), (..., slice(KEEP))),
     "a table by position": (numbered(SIZE, 3), slice(KEEP)),
-    "a table without rows": (numbered(4, 3), ...),
+    "a shorter table": (numbered(4, 3), ...),
+    "a longer table": (numbered(SIZE + 2, 3), ...),
     "a number": (mx.array(7.0), ...),
     "other widths": (numbered(1, SIZE + 1, 8), ...),
     "other positions": (numbered(SIZE - 1), ...),
     "an image of four axes": (numbered(1, 2, 3, SIZE), ...),
     "a stack by position": (numbered(SIZE, 3, 2), ...),
+    "a film of five axes": (numbered(1, 2, 3, 1, SIZE), ...),
     "which are padded": (numbered(2, SIZE, dtype=mx.bool_), (slice(None), slice(KEEP))),
     "which one is padded": (numbered(SIZE, dtype=mx.bool_), slice(KEEP)),
     "a causal mask": (numbered(SIZE, SIZE, dtype=mx.bool_), (slice(KEEP), slice(KEEP))),
@@ -55,7 +57,8 @@ ARRAYS: dict[str, tuple[mx.array, Any]] = {
         numbered(2, 1, SIZE, SIZE + 1, dtype=mx.bool_),
         (..., slice(KEEP), slice(KEEP + 1)),
     ),
-    "a mask of other windows": (numbered(3, SIZE + 4, dtype=mx.bool_), ...),
+    "a mask of a shorter window": (numbered(3, SIZE + 4, dtype=mx.bool_), ...),
+    "a mask of a longer window": (numbered(SIZE + 2, SIZE + 4, dtype=mx.bool_), ...),
     "a narrow mask": (numbered(SIZE, 3, dtype=mx.bool_), slice(KEEP)),
     "weights, no mask": (numbered(1, 1, SIZE, SIZE + 4), ...),
 }
@@ -71,6 +74,13 @@ def test_a_mask_of_numbers_is_known_by_its_name(shape: tuple[int, ...]) -> None:
     value = numbered(*shape)
     past = shape[-1] - SIZE
     assert same(cut(value, KEEP, SIZE, mask=True), value[..., :KEEP, : KEEP + past])
+
+
+def test_a_window_may_be_long() -> None:
+    size = 300
+    for shape, axis in (((1, size, 2), 1), ((size, 3), 0), ((size,), 0), ((3, 1, size), 2)):
+        assert cut(mx.zeros(shape), 7, size).shape[axis] == 7
+    assert cut(mx.zeros((size, size), mx.bool_), 7, size).shape == (7, 7)
 
 
 def test_nothing_may_be_kept() -> None:
@@ -174,11 +184,13 @@ def test_entries_are_told_apart_by_identity() -> None:
 
     alike: Any = Alike
     entry, other = alike(), alike()
-    calls = [call("other", X, other), call("list", X, [other]), call("own", X, entry)]
-    assert feeding_call(Tape(calls), entry).layer == "own"
+    own = call("own", X, entry)
+    for not_it in (call("other", X, other), call("list", X, [other])):
+        assert feeding_call(Tape([own, not_it]), entry).layer == "own"
+        assert feeding_call(Tape([not_it, own, own]), entry).layer == "own"
     whole = CacheList(entry, alike())
-    apart = [call("other", X, other, alike()), call("own", X, *whole.caches)]
-    assert feeding_call(Tape(apart), whole).layer == "own"
+    own, not_it = call("own", X, *whole.caches), call("other", X, other, alike())
+    assert feeding_call(Tape([own, not_it]), whole).layer == "own"
 
 
 @pytest.mark.parametrize("tape", [None, Tape([]), Tape([call("layer", X, KVCache())])])

@@ -97,9 +97,9 @@ def cut(  # noqa: PLR0911 - one return a shape
     is_mask = mask or value.dtype == mx.bool_
     if is_mask and value.ndim >= 2 and value.shape[-2] == size and value.shape[-1] >= size:  # noqa: PLR2004
         return value[..., :keep, : value.shape[-1] - (size - keep)]
-    if value.ndim >= 2 and value.shape[1] == size:  # noqa: PLR2004
+    if value.shape[1:2] == (size,):
         return value[:, :keep]
-    if value.ndim and value.shape[-1] == size and value.ndim != HIDDEN_AXES + 1:
+    if value.shape[-1:] == (size,) and value.ndim <= HIDDEN_AXES:
         return value[..., :keep]
     if value.ndim == 2 and value.shape[0] == size:  # noqa: PLR2004
         return value[:keep]
