@@ -110,6 +110,18 @@ def test_tokens_are_kept_while_trimming_takes_the_others_back(
         assert mark.back(2) == (2 if context <= last else 0), context
 
 
+def test_a_chunk_that_was_taken_back_has_room_again() -> None:
+    """What counts is what the chunk holds, not how many tokens went before."""
+    entry = written(lambda: ChunkedKVCache(8), IDS[:11])
+    assert entry.start_position > 0
+    entry.trim(5)
+    mark = CacheMark([entry], ahead=3)
+    write(entry, IDS[20:23])
+    assert mark.back(2) == 2
+    _, values = entry.keys_and_values()
+    assert values[0, 0, -2:, 0].tolist() == [21.5, 22.5]
+
+
 def test_all_entries_go_back_to_the_same_token() -> None:
     """One that cannot keep a part takes the others with it."""
     keys, state = written(KVCache, IDS[:4]), written(lambda: ArraysCache(1), IDS[:4])
