@@ -4,7 +4,8 @@
 
 Four requests at once to SmolLM2 in fp32, against mlx-lm's batches: tokens per second of all
 together, prompts included.  Every round runs all contestants; a ratio is taken inside each
-round.  What a checkpoint costs and what a second turn saves: ``resumption.py``.
+round.  All contestants run the same weights: where a model happens to lie in memory makes 5 % of
+a step.  What a checkpoint costs and what a second turn saves: ``resumption.py``.
 """
 
 from __future__ import annotations
@@ -139,11 +140,14 @@ def parse() -> argparse.Namespace:
 
 def measure(races: Sequence[Race], rounds: int, tokens: int) -> list[table.Outcome]:
     """All races, those on the same prompts in the same rounds."""
+    import mlx_lm
+
     folder = real_model.ensure("fp32")
+    model, tokenizer, *_ = mlx_lm.load(str(folder))
     arms: dict[str, Callable[[Ids, int], Ids]] = {
-        PLAIN: ours(folder, []),
-        LOOKUP: ours(folder, ["spec-ngram"]),
-        BATCHES: theirs(folder),
+        PLAIN: ours(model, tokenizer, folder, []),
+        LOOKUP: ours(model, tokenizer, folder, ["spec-ngram"]),
+        BATCHES: theirs(model, tokenizer),
     }
     outcomes = []
     for asked in {id(race.prompts): race.prompts for race in races}.values():
@@ -205,11 +209,17 @@ def ids_of(folder: Path, asked: Sequence[str]) -> Ids:
     return [list(tokenizer.apply_chat_template(c, add_generation_prompt=True)) for c in chats]
 
 
-def ours(folder: Path, plugins: list[str]) -> Callable[[Ids, int], Ids]:
+def ours(
+    model: Any,  # noqa: ANN401
+    tokenizer: Any,  # noqa: ANN401
+    folder: Path,
+    plugins: list[str],
+) -> Callable[[Ids, int], Ids]:
     """All prompts through ``Engine.generate_batch``."""
     import mlxfill
 
-    engine = mlxfill.load(folder, plugins=plugins, config={})
+    engine = mlxfill.Engine(model, tokenizer, plugins=plugins, config={}, path=folder)
+    engine.prepare()
 
     def run(asked: Ids, tokens: int) -> Ids:
         requests = [{"prompt": ids, "max_tokens": tokens} for ids in asked]
@@ -218,12 +228,10 @@ def ours(folder: Path, plugins: list[str]) -> Callable[[Ids, int], Ids]:
     return run
 
 
-def theirs(folder: Path) -> Callable[[Ids, int], Ids]:
+def theirs(model: Any, tokenizer: Any) -> Callable[[Ids, int], Ids]:  # noqa: ANN401
     """All prompts through mlx-lm's ``BatchGenerator``."""
-    import mlx_lm
     from mlx_lm.generate import BatchGenerator
 
-    model, tokenizer, *_ = mlx_lm.load(str(folder))
     stops = [[token] for token in tokenizer.eos_token_ids]
 
     def run(asked: Ids, tokens: int) -> Ids:
