@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -289,6 +290,7 @@ def test_a_depth_is_the_one_that_yields_most_for_its_cost() -> None:
             plan = Gate(curve, purse=Purse(4.0)).plan(survival, evidence, 6, known)
             assert plan.depth == wanted, (evidence, known)
             assert plan.gain == pytest.approx(gained)
+            assert plan.ratio == pytest.approx(best if wanted else 1.0)
 
 
 def test_a_window_must_promise_three_percent_more() -> None:
@@ -326,7 +328,7 @@ def test_drafts_are_paid_for() -> None:
 
 def test_a_gate_that_is_off_drafts_all_that_there_is() -> None:
     plan = Gate(CostCurve.linear(), enabled=False).plan(sure(0.0), 0, 9)
-    assert (plan.depth, plan.gain) == (9, 9.0)
+    assert (plan.depth, plan.gain, plan.ratio) == (9, 9.0, math.inf)
     assert Gate(CostCurve.linear()).enabled
 
 
@@ -367,3 +369,4 @@ def test_a_try_wins_a_step() -> None:
     gate.purse.steps = 20.0
     plans = [gate.plan(sure(0.99), 0, 7) for _ in range(33)]
     assert [plan.gain for plan in plans] == [0.0] * 32 + [1.0]
+    assert {plan.ratio for plan in plans} == {1.0}
