@@ -75,10 +75,14 @@ def test_case_01_a_hybrid_target_takes_any_drafter(name: str) -> None:
 
 
 def test_case_01_a_target_that_cannot_go_back_is_refused_when_the_drafter_is_mounted() -> None:
-    """An unknown kind of cache has no way back: said by name, and the model is given back."""
+    """An entry that holds more than arrays has no way back: said by name, the model given back."""
     model = tiny_model("llama")
 
     class Diary(KVCache):
+        def __init__(self) -> None:
+            super().__init__()
+            self.written = iter(())
+
         def is_trimmable(self) -> bool:
             return False
 
