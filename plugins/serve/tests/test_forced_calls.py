@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import mlxfill
 from mlxfill_model_tiny import held_out_asks
+from mlxfill_serve.reply import CallBegun, Content, ReplyReader
 
 if TYPE_CHECKING:
     import openai
@@ -107,3 +109,49 @@ def test_a_function_that_is_not_there_cannot_be_chosen(client: openai.OpenAI) ->
         client.chat.completions.create(
             model="tiny", messages=HELLO, tools=TOOLS, tool_choice=choice
         )
+
+
+# --- one call only ------------------------------------------------------------------------
+
+
+def parts_of(text: str, most: int | None) -> list[str]:
+    """Names of the calls in a reply, and its content."""
+    with mlxfill.load("tiny", plugins=[], config={}) as engine:
+        tokenizer = engine.tokenizer
+    reader = ReplyReader(tokenizer, TOOLS, "", most=most)
+    parts = [part for letter in text for part in reader.feed(letter)] + reader.end()
+    return [p.name if isinstance(p, CallBegun) else p.text for p in parts if p != Content("")]
+
+
+def test_calls_beyond_the_one_that_may_be_made_are_not_passed_on() -> None:
+    call = '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>'
+    other = '<tool_call>\n{"arguments": {}, "name": "read_file"}\n</tool_call>'
+    for first, second in ((call, other), (other, call)):
+        both = [p for p in parts_of(f"{first}\n{second}", None) if p in {"add", "read_file"}]
+        assert len(both) == 2
+        one = [p for p in parts_of(f"{first}\n{second}", 1) if p in {"add", "read_file"}]
+        assert one == both[:1]
+
+
+def test_space_before_a_call_is_no_content_and_before_a_word_it_is() -> None:
+    call = '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>'
+    assert "".join(parts_of(f" \n\n{call}\n", None)) == "add{}"
+    assert "".join(parts_of(" \n\nHello\n", None)) == " \n\nHello\n"
+    assert "".join(parts_of(" \n", None)) == " \n"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_reply_without_parallel_calls_ends_with_its_call(
+    client: openai.OpenAI, *, stream: bool
+) -> None:
+    ask = held_out_asks(1)[0]
+    settings: Any = {"model": "tiny", "messages": ask.messages, "tools": ask.tools}
+    several = client.chat.completions.create(**settings).choices[0]
+    settings["parallel_tool_calls"] = False
+    if stream:
+        with client.chat.completions.stream(**settings) as streamed:
+            one = streamed.get_final_completion().choices[0]
+    else:
+        one = client.chat.completions.create(**settings).choices[0]
+    assert calls(one.message) == calls(several.message)[:1]
+    assert one.finish_reason == "tool_calls"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
+from mlxfill_serve.argumenttypes import with_types
 from mlxfill_serve.errors import ApiError
 from mlxfill_serve.messages import for_template
 from mlxfill_serve.tooling import schema_of, tools_of
@@ -62,7 +63,7 @@ class Question:
     """A request for one reply: prompt, tools and options of ``Engine.stream``.
 
     ``most``: tokens that the operator allows a reply, 0 for no such bound.  ``audit``: most tokens
-    of prompt and reply when it is to be audited, 0 when not.
+    of prompt and reply when it is to be audited, 0 when not.  ``typed_tools``: for parsers.
     """
 
     prompt: Any
@@ -70,6 +71,7 @@ class Question:
     options: Mapping[str, Any]
     most: int = 0
     audit: int = 0
+    typed_tools: list[dict[str, Any]] | None = None
 
     def under(self, adapters: str | None) -> Question:
         """The same question to the model with an adapter."""
@@ -94,7 +96,8 @@ class Question:
             wanted = options["max_tokens"] = min(bounds)
         if self.audit:
             check_audit(self.audit, len(prompt.ids), wanted)
-        return evolve(self, prompt=prompt, options=options)
+        typed = with_types(self.tools) if self.tools else None
+        return evolve(self, prompt=prompt, options=options, typed_tools=typed)
 
     def open(self, engine: Engine, progress: Progress, *, index: int = 0) -> Run | AuditedRun:
         """The run that answers; further choices differ by their seeds."""
@@ -120,8 +123,10 @@ def chat_question(
     if body.logprobs and (body.top_logprobs or 0) > 0:
         options["top_logprobs"] = body.top_logprobs
     tools = tools_of(body)
-    options["schema"] = schema_of(body, tools, tokenizer)
     template = _template_options(body)
+    options["schema"] = schema_of(body, tools, tokenizer, template)
+    if tools and body.parallel_tool_calls is False and tokenizer.tool_call_end:
+        options["stop"] = [*options.get("stop", ()), tokenizer.tool_call_end]
     if template:
         options["template_options"] = template
     messages = [for_template(message) for message in body.messages]

@@ -64,10 +64,11 @@ class Endpoints:
 
         generation, (question,) = await self._begin(read, body, 1)
         opened = await generation.opened()
+        most = 1 if body.parallel_tool_calls is False else None
         choices = [
             ChatChoice(
                 index,
-                ReplyReader(self.tokenizer, question.tools, each.prompt_text),
+                ReplyReader(self.tokenizer, question.typed_tools, each.prompt_text, most=most),
                 self.tokenizer,
                 with_logprobs=bool(body.logprobs),
                 with_origins=_origins(body),

@@ -57,18 +57,25 @@ class ReplyReader:
         tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper, untyped
         tools: Sequence[Mapping[str, Any]] | None,
         prompt_text: str,
+        *,
+        most: int | None = None,
     ) -> None:
-        """``prompt_text`` shows whether the template has opened a block of reasoning."""
+        """``prompt_text`` shows whether the template has opened a block of reasoning.
+
+        :param tools: as mlx-lm's parsers want them, see ``with_types``.
+        :param most: calls that are passed on; None: all.
+        """
         from mlx_lm.generate import TextStateMachine
 
-        self._tokenizer, self._tools = tokenizer, list(tools or [])
+        self._tokenizer, self._tools = tokenizer, list(tools or ())
         self._machine = TextStateMachine
         self._state = TextStateMachine(_edges(tokenizer, bool(tools))).make_state(
             _opening(tokenizer, prompt_text)
         )
         self._call: CallStream | None = None
-        self._made = 0
+        self._made, self._most = 0, most
         self._spoken = False
+        self._blank = ""
         self._after_reasoning = self._state[0] == REASONING
 
     @property
@@ -89,7 +96,8 @@ class ReplyReader:
     def end(self) -> list[Part]:
         """Nothing follows: give what was held back."""
         self._state, rest, state = self._machine.flush(self._state)
-        return [*self._parts([(state, rest)]), *self._end_call(finished=False)]
+        parts = [*self._parts([(state, rest)]), *self._end_call(finished=False)]
+        return parts if self._made or not self._blank else [*parts, Content(self._blank)]
 
     def _parts(self, segments: Iterable[tuple[str, str]]) -> Iterator[Part]:
         for state, text in segments:
@@ -104,16 +112,21 @@ class ReplyReader:
                 yield from self._content(text)
 
     def _content(self, text: str) -> Iterator[Content]:
-        """Content; line breaks between the markup are none."""
-        if self._after_reasoning or self._made:
-            text = text.lstrip("\n") if not self._spoken else text
-        if self._made and not text.strip():
-            return
+        """Content; space between the markup is none, so that before a word has to wait."""
+        text, self._blank = self._blank + text, ""
+        if not self._spoken:
+            if self._after_reasoning or self._made:
+                text = text.lstrip("\n")
+            if not text.strip():
+                self._blank = text
+                return
         if text:
             self._spoken = True
             yield Content(text)
 
     def _in_call(self, text: str) -> Iterator[Part]:
+        if self._made == self._most and self._call is None:
+            return
         if self._call is None:
             self._call = CallStream()
         for name, arguments in self._call.feed(text):
@@ -124,7 +137,7 @@ class ReplyReader:
 
     def _begin(self, name: str) -> CallBegun:
         self._made += 1
-        self._spoken = False
+        self._spoken, self._blank = False, ""
         return CallBegun(self._made - 1, f"call_{uuid4().hex[:24]}", name)
 
     def _end_call(self, *, finished: bool) -> Iterator[Part]:
@@ -132,7 +145,8 @@ class ReplyReader:
         if call is None or call.begun:
             return
         calls = self._parsed(call.text)
-        for found in calls:
+        room = None if self._most is None else self._most - self._made
+        for found in calls[:room]:
             begun = self._begin(str(found["name"]))
             yield begun
             yield CallArguments(begun.call, as_json(found.get("arguments") or {}))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
 from typing import TYPE_CHECKING, Any
 
 from mlxfill_serve.bodies import Chosen
+from mlxfill_serve.callform import UnknownFormError, known_form
+from mlxfill_serve.callgrammar import CallGrammar
 from mlxfill_serve.errors import ApiError
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from mlxfill_serve.bodies import ChatBody
 
 ANY_OBJECT = {"type": "object"}
-_MARKER = re.compile(r"<[^<>\s]+>")
-"""What llguidance takes for a token of its own in a grammar."""
 
 
 def tools_of(body: ChatBody) -> list[dict[str, Any]] | None:
@@ -45,9 +43,11 @@ def schema_of(
     body: ChatBody,
     tools: Sequence[Mapping[str, Any]] | None,
     tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper, untyped
+    options: Mapping[str, Any],
 ) -> Mapping[str, Any] | None:
     """What the reply must be: calls that must be made, a ``response_format``, either, or anything.
 
+    :param options: variables of the chat template.
     :raises ApiError: this model's calls cannot be put into a grammar, or no such format is known.
     """
     answer = _format(body)
@@ -55,10 +55,12 @@ def schema_of(
     if tools and (choice == "required" or isinstance(choice, Chosen)):
         wanted = choice.function.name if isinstance(choice, Chosen) else None
         held = [t for t in tools if wanted in {None, t["function"]["name"]}]
-        return {"lark": _grammar(tokenizer, held, None, several=_several(body, wanted))}
+        several = _several(body, wanted)
+        return {"lark": _grammar(tokenizer, options, held, None, several=several)}
     if answer is None or not tools:
         return answer
-    return {"lark": _grammar(tokenizer, tools, _json_schema(answer), several=_several(body, None))}
+    schema, several = _json_schema(answer), _several(body, None)
+    return {"lark": _grammar(tokenizer, options, tools, schema, several=several)}
 
 
 def _several(body: ChatBody, wanted: str | None) -> bool:
@@ -94,38 +96,20 @@ def _json_schema(answer: Mapping[str, Any]) -> Any:  # noqa: ANN401 - the client
 
 def _grammar(
     tokenizer: Any,  # noqa: ANN401
+    options: Mapping[str, Any],
     tools: Sequence[Mapping[str, Any]],
     answer: Any,  # noqa: ANN401 - a JSON schema; None: calls only
     *,
     several: bool,
 ) -> str:
     """A Lark grammar (llguidance's) of calls as the model's template writes them."""
-    begin, end = _markers(tokenizer)
-    calls = "call (/\\n?/ call)*" if several else "call"
-    rules = [
-        f"start: /\\n{{0,2}}/ ({calls}{' | answer' if answer is not None else ''})",
-        f'call: {begin} "\\n" ({" | ".join(f"call{i}" for i in range(len(tools)))}) "\\n" {end}',
-    ]
-    for number, tool in enumerate(tools):
-        function = tool["function"]
-        head = json.dumps(f'{{"name": "{function["name"]}", "arguments": ')
-        parameters = json.dumps(function.get("parameters") or ANY_OBJECT)
-        rules += [f'call{number}: {head} arguments{number} "}}"']
-        rules += [f"arguments{number}: %json {parameters}"]
-    if answer is not None:
-        rules.append(f"answer: %json {json.dumps(answer)}")
-    return "\n".join(rules)
-
-
-def _markers(tokenizer: Any) -> tuple[str, str]:  # noqa: ANN401
-    """What stands around a call, as a grammar writes it."""
-    parser = getattr(tokenizer, "tool_parser", None)
-    in_json = getattr(parser, "__module__", "") == "mlx_lm.tool_parsers.json_tools"
-    markers = tokenizer.tool_call_start or "", tokenizer.tool_call_end or ""
-    if not (in_json and all(_MARKER.fullmatch(marker) for marker in markers)):
+    added = {token.content: at for at, token in tokenizer.added_tokens_decoder.items()}
+    try:
+        form = known_form(tokenizer, options)
+        return CallGrammar(form, added).written(tools, answer, several=several)
+    except UnknownFormError as error:
         said = (
-            "calls cannot be forced on this model, whose template does not write them as JSON: give"
-            ' tool_choice "auto" or "none", and no response_format beside tools'
+            f'calls cannot be forced on this model: {error}; give tool_choice "auto" or "none",'
+            " and no response_format beside tools"
         )
-        raise ApiError(400, said, param="tool_choice", code="unsupported_parameter")
-    return markers
+        raise ApiError(400, said, param="tool_choice", code="unsupported_parameter") from None
