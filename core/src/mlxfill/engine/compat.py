@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mlxfill.engine.course import Emitted
     from mlxfill.engine.run import Run
+    from mlxfill.model.reading import Stream
 
 MLX_LM_DEFAULTS = {
     "logprobs": True,
@@ -47,7 +48,7 @@ def stream_generate(  # noqa: PLR0913, PLR0917 - mlx-lm's signature
     prompt: str | mx.array | Sequence[int],
     max_tokens: int = 256,
     draft_model: Any = None,  # noqa: ANN401
-    stream: Any = generation_stream,  # noqa: ANN401
+    stream: Stream = generation_stream,
     *,
     engine_options: Mapping[str, Any] | None = None,
     **kwargs: Any,  # noqa: ANN401
@@ -76,7 +77,7 @@ def stream_generate(  # noqa: PLR0913, PLR0917 - mlx-lm's signature
     return _with_cache(run, _responses(engine, run, max_tokens))
 
 
-def _engine(model: Any, tokenizer: Any, stream: Any, options: dict[str, Any]) -> Engine:  # noqa: ANN401
+def _engine(model: Any, tokenizer: Any, stream: Stream, options: dict[str, Any]) -> Engine:  # noqa: ANN401
     """The model's engine for these options: binding and probing happen once a model."""
     engines: _Engines = vars(model).setdefault(_ATTRIBUTE, _Engines())
     key = f"{id(tokenizer)} {id(stream)} {sorted(options.items(), key=str)!r}"

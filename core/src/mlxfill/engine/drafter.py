@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mlxfill.contracts import DraftKind, DraftProvider, DraftRows
     from mlxfill.engine.gate import CostCurve
+    from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
 
     Clock = Callable[[], float]
@@ -263,7 +264,7 @@ def measured_cost(
     target: Target,
     provider: DraftProvider,
     depth: int,
-    stream: Any,  # noqa: ANN401 - an mlx stream
+    stream: Stream,
     clock: Clock | None = None,
 ) -> float:
     """Cost of one draft in plain steps: a chain of ``depth`` drafts against a step, timed now.
@@ -282,7 +283,7 @@ def estimated_cost(  # noqa: PLR0913, PLR0917 - what is timed, and how
     target: Target,
     provider: DraftProvider,
     depth: int,
-    stream: Any,  # noqa: ANN401 - an mlx stream
+    stream: Stream,
     curve: CostCurve | None,
     clock: Clock | None = None,
 ) -> float:

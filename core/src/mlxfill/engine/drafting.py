@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mlxfill.contracts import DraftCheckpoint, DraftRows
     from mlxfill.engine.drafter import Drafter
+    from mlxfill.model.reading import Stream
 
 FLUSH = 64
 """Tokens after which a resting drafter that drafted in this request is told what happened."""
@@ -53,7 +54,7 @@ class Drafting:
         *,
         cap: int,
         vocab_size: int,
-        stream: Any,  # noqa: ANN401
+        stream: Stream,
         on_fault: Callable[[Fault], None],
     ) -> None:
         """``cap``: most ids a round; ``stream``: where the target computes, so where drafts do."""

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from mlxfill.engine.options import Options
     from mlxfill.engine.results import Piece, Result
     from mlxfill.engine.run import Run
+    from mlxfill.model.reading import Stream
 
 
 class Engine:
@@ -65,7 +66,7 @@ class Engine:
         path: Path | None = None,
         context: int | None = None,
         curve: CostCurve | None = None,
-        stream: Any = None,  # noqa: ANN401
+        stream: Stream | None = None,
         group: mx.distributed.Group | None = None,
     ) -> None:
         """Bind a loaded mlx-lm model.

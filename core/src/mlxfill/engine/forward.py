@@ -23,8 +23,11 @@ from mlxfill.rewind.window import CacheWindow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from mlxfill.engine.options import Options
+    from mlxfill.model.hooks import Tape
+    from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
     from mlxfill.rewind.window import MakeRewinder
     from mlxfill.sampling import Chooser
@@ -62,7 +65,7 @@ class Forwarder:
         processors: Sequence[Callable[[mx.array, mx.array], mx.array]],
         *,
         eos: frozenset[int],
-        stream: Any,  # noqa: ANN401
+        stream: Stream,
         make_rewinder: MakeRewinder | None = None,
     ) -> None:
         """``caches`` are used in place."""
@@ -301,12 +304,12 @@ class Forwarder:
             return tokens
         return mx.concatenate([tokens, pending.astype(tokens.dtype)])
 
-    def _taping(self, wanted: bool = False) -> Any:  # noqa: ANN401
+    def _taping(self, wanted: bool = False) -> AbstractContextManager[Tape | None]:
         if wanted:
             return self.target.taping()
         return self.target.taping(self.tap_layers) if self.tap_layers else NOT_TAPING
 
-    def _take_taps(self, tape: Any) -> None:  # noqa: ANN401
+    def _take_taps(self, tape: Tape | None) -> None:
         if tape is not None and self.tap_layers:
             self.last_taps = self.target.taps(tape, self.tap_layers)
 

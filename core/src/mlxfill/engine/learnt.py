@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlxfill.engine.calibrate import curve_for, store
 from mlxfill.engine.checkpoint.identity import fingerprint
@@ -13,6 +13,7 @@ from mlxfill.rows.proof import Readings, prove_readings, prove_rows
 
 if TYPE_CHECKING:
     from mlxfill.engine.drafter import Drafter
+    from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
     from mlxfill.model.team import Team
     from mlxfill.rewind.window import MakeRewinder
@@ -83,7 +84,7 @@ class Learnt:
             self._curve = curve_for(self._target, self._team) if self._gated else CostCurve.free()
         return self._curve
 
-    def time_drafts(self, drafter: Drafter, most: int | None, stream: Any) -> None:  # noqa: ANN401 - an mlx stream
+    def time_drafts(self, drafter: Drafter, most: int | None, stream: Stream) -> None:
         """Measure what a draft costs when up to ``most`` are made at once, on ``stream``."""
         depth = drafter.provider.default_depth if most is None else most
         if drafter.cost is None and depth:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 from attrs import define
@@ -15,8 +15,11 @@ from mlxfill.rows.caches import RowCaches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from mlxfill.engine.forward import Forwarder
+    from mlxfill.model.hooks import Tape
+    from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
 
 PAD = 0
@@ -50,7 +53,7 @@ class RowForwarder:
     its caches lie here.  ``failures``: rows whose processors or sampler raised; the others go on.
     """
 
-    def __init__(self, target: Target, stream: Any) -> None:  # noqa: ANN401
+    def __init__(self, target: Target, stream: Stream) -> None:
         """No rows yet."""
         self.target, self.stream = target, stream
         self.caches = RowCaches()
@@ -81,7 +84,9 @@ class RowForwarder:
 
     # --- one token a row ----------------------------------------------------------------------
 
-    def step(self, pending: mx.array, histories: Sequence[Sequence[int]], unread: int) -> Any:  # noqa: ANN401
+    def step(
+        self, pending: mx.array, histories: Sequence[Sequence[int]], unread: int
+    ) -> tuple[mx.array, mx.array]:
         """Dispatch the forward of ``[B]`` ids: ``[B]`` choices and ``[B, V]`` log-probabilities.
 
         ``histories``: the sessions as far as the host knows them, ``unread`` tokens short.
@@ -274,13 +279,13 @@ class RowForwarder:
     def _taps_wanted(self) -> bool:
         return any(forwarder.tap_layers for forwarder in self.rows)
 
-    def _taping(self, wanted: bool) -> Any:  # noqa: ANN401
+    def _taping(self, wanted: bool) -> AbstractContextManager[Tape | None]:
         return self.target.taping() if wanted else nullcontext()
 
-    def _take_taps(self, tape: Any, counts: Sequence[int]) -> None:  # noqa: ANN401
+    def _take_taps(self, tape: Tape | None, counts: Sequence[int]) -> None:
         """Hand each row the taps of its kept ids."""
         for at, forwarder in enumerate(self.rows):
-            if forwarder.tap_layers:
+            if tape is not None and forwarder.tap_layers:
                 taps = self.target.taps(tape, forwarder.tap_layers)
                 forwarder.last_taps = taps[at : at + 1, : counts[at]]
 

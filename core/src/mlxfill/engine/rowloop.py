@@ -8,7 +8,7 @@ behind that token, the others ride along, and each keeps what its own target agr
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 from attrs import define, field
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mlxfill.engine.forward import Judged
     from mlxfill.engine.gate import CostCurve
     from mlxfill.engine.session import Offer
+    from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
 
 
@@ -59,7 +60,7 @@ class RowLoop:
     At a boundary (no flight) the caches hold every token of each row but its newest.
     """
 
-    def __init__(self, target: Target, stream: Any) -> None:  # noqa: ANN401
+    def __init__(self, target: Target, stream: Stream) -> None:
         """No rows yet; ``stream``: where the target computes."""
         self.forwarder = RowForwarder(target, stream)
         self.rows: list[Row] = []
@@ -269,7 +270,7 @@ class RowLoop:
 
     def _dispatch(self, pending: mx.array, *, unread: int) -> tuple[mx.array, mx.array]:
         sessions = [row.course.session.tokens for row in self.rows]
-        flight: tuple[mx.array, mx.array] = self.forwarder.step(pending, sessions, unread)
+        flight = self.forwarder.step(pending, sessions, unread)
         for row in self.rows:
             if row.first is None:
                 row.course.counters.steps += 1

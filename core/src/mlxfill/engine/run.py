@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 from mlx_lm.generate import wired_limit
@@ -172,7 +172,8 @@ class Run:
             yield from self._by_method(self.method)
             return
         # On Metal the weights stay wired while a request runs; elsewhere this does nothing.
-        with wired_limit(self.forwarder.target.model, [self.forwarder.stream]):
+        stream: Any = self.forwarder.stream  # mlx-lm says Stream, and gives it the other kind
+        with wired_limit(self.forwarder.target.model, [stream]):
             if self.past is None:
                 for _ in self.prefilling():
                     pass

@@ -8,6 +8,9 @@ from typing import Any, cast
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
+Stream = mx.Stream | mx.ThreadLocalStream
+"""Where mlx computes."""
+
 
 def row(ids: Sequence[int]) -> mx.array:
     """``[L]`` int32 ids on the device."""

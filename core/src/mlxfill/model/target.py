@@ -15,6 +15,7 @@ from mlxfill.model.reading import row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import mlx.nn as nn
@@ -119,7 +120,7 @@ class Target:
             logits: mx.array = self.model(mx.zeros(hidden.shape[:2], mx.int32))
         return logits
 
-    def taping(self, layers: Sequence[int] = ()) -> Any:  # noqa: ANN401 - a context manager of hooks.Tape
+    def taping(self, layers: Sequence[int] = ()) -> AbstractContextManager[hooks.Tape]:
         """Record layer calls inside the block: those of ``layers``, none named: of all."""
         return self._hooks.taping([self.layers[i] for i in layers])
 

@@ -21,6 +21,7 @@ from mlxfill.sampling import Chooser
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mlxfill.model.reading import Stream
     from mlxfill.sampling import Sampler, Sampling
 
 LAUNCHED = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -47,9 +48,11 @@ def launched() -> mx.distributed.Group | None:
 class Team:
     """The ranks of a group.  A team of one shares with nobody, at no cost."""
 
-    def __init__(self, group: mx.distributed.Group | None = None, stream: Any = None) -> None:  # noqa: ANN401 - an mlx stream
+    def __init__(
+        self, group: mx.distributed.Group | None = None, stream: Stream | None = None
+    ) -> None:
         """``stream``: where the model computes; collectives must not overtake each other."""
-        self._group, self._stream = group, stream
+        self._group, self._stream = group, stream or mx.default_device()
         self.size = 1 if group is None else group.size()
         self.rank = 0 if group is None else group.rank()
 
