@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from soak_acts import Tally
     from soak_judge import World
 
-WARM = 10.0
-"""Minutes until all caches and pools are filled."""
+WARM = 1 / 3
+"""Share of the time after which caches, pools and the C library's reserves are filled."""
 HANGS = 300
 """Seconds after which an episode counts as hanging; all threads are then printed."""
 
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace, folder: Path) -> int:
         return bool(failures)
     samples, failures, minutes = soak(console, world, tally, options.seed, options.minutes)
     world.close()
-    slopes = verdict(samples, min(WARM, options.minutes / 6))
+    slopes = verdict(samples, WARM * options.minutes)
     report(console, tally, failures, minutes)
     for name, slope in slopes.items():
         console.print(slope.line(name), highlight=False, soft_wrap=True)

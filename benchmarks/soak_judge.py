@@ -9,7 +9,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from mlxfill import Engine, load
-from mlxfill.testing import ARCHITECTURES, ROUNDED, tiny_folder, tiny_model, tiny_tokenizer
+from mlxfill.testing import (
+    ARCHITECTURES,
+    ROUNDED,
+    shared_model,
+    tiny_folder,
+    tiny_model,
+    tiny_tokenizer,
+)
 from mlxfill_model_tiny import held_out_asks
 
 if TYPE_CHECKING:
@@ -60,6 +67,7 @@ class World:
         if find_spec("mlxfill_diffusion"):
             self.judges[ALPHABET] = load(ALPHABET, plugins=["diffusion"], config={})
         for name in ARCHITECTURES:
+            shared_model(name)
             self.judges[name] = Engine(tiny_model(name), tiny_tokenizer(), plugins=[], config={})
 
     def plain(self, model: str, asked: Asked, **more: Any) -> Result:  # noqa: ANN401 - options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
 import os
@@ -14,17 +15,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-QUANTITIES = ("rss_mb", "active_mb", "cache_mb", "objects", "threads", "files")
+QUANTITIES = ("rss_mb", "heap_mb", "active_mb", "cache_mb", "objects", "threads", "files")
 TOLERANCE = 0.01
 """Growth in an hour, by the mean, that counts as none."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One look.  ``active_mb``, ``cache_mb``: mlx's arrays, and its freed buffers."""
+    """One look.
+
+    ``rss_mb``: as the system counts, with what the C library keeps of freed memory; ``heap_mb``:
+    what of it is in use.  ``active_mb``, ``cache_mb``: mlx's arrays, and its freed buffers.
+    """
 
     minute: float
     rss_mb: float
+    heap_mb: float
     active_mb: float
     cache_mb: float
     objects: int
@@ -35,7 +41,8 @@ class Sample:
     def line(self) -> str:
         """For the log."""
         return (
-            f"{self.minute:5.1f} min  {self.requests:6d} requests  RSS {self.rss_mb:7.1f} MB  "
+            f"{self.minute:5.1f} min  {self.requests:6d} requests  RSS {self.rss_mb:6.1f} MB  "
+            f"heap {self.heap_mb:6.1f} MB  "
             f"mlx {self.active_mb:6.2f} + {self.cache_mb:6.2f} MB  {self.objects} objects  "
             f"{self.threads} threads  {self.files} files"
         )
@@ -50,6 +57,7 @@ def look(minute: float, requests: int) -> Sample:
     return Sample(
         minute=minute,
         rss_mb=pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
+        heap_mb=_heap() / 1e6,
         active_mb=mx.get_active_memory() / 1e6,
         cache_mb=mx.get_cache_memory() / 1e6,
         objects=len(gc.get_objects()),
@@ -57,6 +65,28 @@ def look(minute: float, requests: int) -> Sample:
         files=len(list(Path("/proc/self/fd").iterdir())),
         requests=requests,
     )
+
+
+class _MallInfo(ctypes.Structure):
+    """``struct mallinfo2`` of glibc."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks"),
+            *("fordblks", "keepcost"),
+        )
+    )
+
+
+def _heap() -> int:
+    """Bytes that are allocated; 0 where the C library cannot tell."""
+    told = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if told is None:
+        return 0
+    told.restype = _MallInfo
+    info = told()
+    return int(info.uordblks + info.hblkhd)
 
 
 @dataclass(frozen=True)
