@@ -111,7 +111,8 @@ def test_forced_text_is_what_the_tokenizer_makes_of_it(name: str, tokenizer: Any
         "required": list(values),
         "additionalProperties": False,
     }
-    walk = Walk(vocabulary.matcher(Schema("json", json.dumps(schema)), "spaced"))
+    matcher = vocabulary.matcher(Schema("json", json.dumps(schema)), "spaced")
+    walk = Walk(matcher, vocabulary.spelled)
     forced = 0
     for token in tokenizer.encode(json.dumps(values, ensure_ascii=False), add_special_tokens=False):
         if walk.forced:
@@ -120,3 +121,37 @@ def test_forced_text_is_what_the_tokenizer_makes_of_it(name: str, tokenizer: Any
         walk.take(token)
     assert walk.finished
     assert forced > 8
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": ["<tool_call>x", "<tool>"]},
+        {"const": {"<|im_end|>": ["日</think>", "<think"]}},
+        {"regex": "a<\\|im_end\\|>b"},
+        {"lark": 'start: "<tool_call>" ("<" | "</") "tool_call>"'},
+        {"lark": 'start: TEXT "<|im_start|>"\nTEXT: /[a-z<|]{0,4}/'},
+    ],
+    ids=str,
+)
+def test_text_that_looks_like_a_special_token_is_written_as_text(
+    held: Any, tokenizer: Any, schema: Any
+) -> None:
+    """llguidance's own mask would leave that token alone, and then refuse it."""
+    special = set(tokenizer.added_tokens_decoder)
+    for temperature in (0.0, 1.5):
+        on, off = (
+            held.write(schema=schema, forced=f, temperature=temperature) for f in (True, False)
+        )
+        assert on.tokens == off.tokens
+        assert on.finish_reason == "stop"
+        assert special.isdisjoint(on.tokens)
+        assert re.search("<.+>", on.text)
+
+
+def test_a_special_token_that_a_grammar_names_is_written_as_that_token(
+    held: Any, tokenizer: Any
+) -> None:
+    result = held.write(schema={"lark": 'start: "a" <tool_call> "b"'})
+    (called,) = tokenizer.encode("<tool_call>", add_special_tokens=False)
+    assert called in result.tokens

@@ -27,7 +27,7 @@ def vocabulary(tokenizer: Any) -> Vocabulary:
 
 
 def walk_of(vocabulary: Vocabulary, schema: Schema = PERSON) -> Walk:
-    return Walk(vocabulary.matcher(schema, "spaced"))
+    return Walk(vocabulary.matcher(schema, "spaced"), vocabulary.spelled)
 
 
 def state(walk: Walk) -> Any:

@@ -30,5 +30,5 @@ def mlxfill_constraint(request: Request, settings: ConstrainSettings | None) -> 
             " max_size of [plugins.constrain] allows"
         )
     vocabulary = Vocabulary.of(request.tokenizer, request.eos_ids)
-    walk = Walk(vocabulary.matcher(schema, settings.whitespace))
+    walk = Walk(vocabulary.matcher(schema, settings.whitespace), vocabulary.spelled)
     return GrammarConstraint(walk, vocabulary, request, forced=settings.forced)

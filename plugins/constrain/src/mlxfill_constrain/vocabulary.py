@@ -61,6 +61,10 @@ class Vocabulary:
         """
         return self._compiled(schema, whitespace).deep_copy()
 
+    def spelled(self, text: bytes) -> list[int]:
+        """The longest tokens that make up a text, without special ones."""
+        return self._tokenizer.greedy_tokenize(text.decode(errors="ignore"))
+
     def _compile(self, schema: Schema, whitespace: Whitespace) -> LLMatcher:
         from llguidance import LLMatcher, LLParserLimits
 

@@ -10,6 +10,8 @@ from mlxfill import InputError
 from mlxfill_constrain.vocabulary import check
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from llguidance import LLMatcher
     from numpy.typing import NDArray
 
@@ -23,8 +25,9 @@ class Walk:
     difference whether they are taken one by one or all at once.
     """
 
-    def __init__(self, matcher: LLMatcher) -> None:
-        self._matcher = matcher
+    def __init__(self, matcher: LLMatcher, spell: Callable[[bytes], list[int]]) -> None:
+        """``spell``: ids of a text, none of them a special token's (``Vocabulary.spelled``)."""
+        self._matcher, self._spell = matcher, spell
         # After each number of ids taken: a forced span, and how much of it was taken.
         self._marks: list[tuple[tuple[int, ...], int]] = [(self._span(), 0)]
 
@@ -77,6 +80,12 @@ class Walk:
         return np.unpackbits(bits, bitorder="little").view(np.bool_)
 
     def _span(self) -> tuple[int, ...]:
-        span = tuple(self._matcher.compute_ff_tokens())
+        span = self._matcher.compute_ff_tokens()
+        fitting = self._matcher.validate_tokens(span) if span else 0
+        if span and not fitting:
+            # Text that looks like a special token is tokenized as that one, which the grammar (and
+            # even its mask) has no way to take: it is to be spelled out.
+            span = self._spell(self._matcher.compute_ff_bytes())
+            fitting = self._matcher.validate_tokens(span)
         check(self._matcher)
-        return span
+        return tuple(span[:fitting])
