@@ -322,30 +322,6 @@ def test_a_rewinder_made_elsewhere_is_used_for_an_unknown_entry() -> None:
         assert mx.array_equal(fed(target, ours, [LAST]), fed(target, theirs, [LAST]))
 
 
-@pytest.mark.parametrize("keep", range(5))
-def test_a_rewinder_hears_how_every_window_ended(keep: int) -> None:
-    """Begin, then commit or rewind, once each: what it keeps for a way back can go."""
-    heard: list[str] = []
-
-    class Noting(DiaryRewinder):
-        def begin(self) -> None:
-            heard.append("begin")
-
-        def commit(self) -> None:
-            heard.append("commit")
-
-        def rewind(self, keep: int) -> None:
-            heard.append(f"rewind {keep}")
-            super().rewind(keep)
-
-    with Target(shared_model("llama")) as target:
-        cache = diaries(target)
-        window = CacheWindow(target, cache, Noting)  # type: ignore[arg-type]
-        tried(window, IDS[:4], keep)
-        ended = "commit" if keep == 4 else f"rewind {keep}"
-        assert heard == ["begin"] * len(cache) + [ended] * len(cache)
-
-
 @pytest.mark.parametrize("name", ["qwen3_5", "gemma3_text"])
 def test_nothing_of_an_old_state_is_held_after_a_window(name: str) -> None:
     """A committed window lets go of the arrays that it would have gone back to."""
