@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import architectures_page
 import config_page
 import hooks_page
 from pages import ROOT, renewed
@@ -9,6 +10,10 @@ from pages import ROOT, renewed
 PARTS = {
     "docs/hooks.md": {"diagram": hooks_page.diagram, "hooks": hooks_page.reference},
     "docs/config.md": {"settings": config_page.reference},
+    "docs/architectures.md": {
+        "files": architectures_page.table,
+        "remapped": architectures_page.remapped,
+    },
 }
 """Pages, and what is generated in them."""
 

@@ -30,6 +30,7 @@ from mlxfill.testing import (
     tiny_model,
     tiny_tokenizer,
 )
+from mlxfill.testing.architectures import model_files
 
 PROMPT = [7, 30, 9, 30, 11, 4]
 
@@ -100,7 +101,8 @@ def test_a_perturbed_model_agrees_some_of_the_time() -> None:
 
 
 def test_the_rounded_ones_are_known_architectures() -> None:
-    assert set(ARCHITECTURES) > ROUNDED
+    assert set(model_files()) > ROUNDED
+    assert set(model_files()) > set(ARCHITECTURES)
 
 
 # --- tokenizer -----------------------------------------------------------------------------------

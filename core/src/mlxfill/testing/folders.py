@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from mlxfill.testing.models import ARCHITECTURES, shared_model
+from mlxfill.testing.architectures import config_of
+from mlxfill.testing.models import shared_model
 from mlxfill.testing.tokenizer import EOS, tiny_tokenizer
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def tiny_folder(path: str | os.PathLike[str], name: str = "llama", **changes: An
     """
     folder = Path(path)
     folder.mkdir(parents=True)
-    config = {**ARCHITECTURES[name], **changes, "model_type": name, "eos_token_id": EOS}
+    config = {**config_of(name, **changes), "eos_token_id": EOS}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     weights: Any = tree_flatten(shared_model(name, **changes).parameters())
     mx.save_safetensors(str(folder / "model.safetensors"), dict(weights), {"format": "mlx"})
