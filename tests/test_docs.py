@@ -25,7 +25,9 @@ from typer.main import get_group
 from mlxfill.cli.app import build
 from mlxfill.cli.commands import add_command
 from mlxfill.cli.invocation import Invocation
+from mlxfill.cli.report import stats_table
 from mlxfill.config import load_config
+from mlxfill.engine import Stats
 from mlxfill.plugins import PluginManager, scan
 
 if TYPE_CHECKING:
@@ -33,9 +35,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"(?:<!-- (not run): .+ -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"(?:<!-- (not run): [^\n]+ -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 CONFIG = "# mlxfill.toml\n"
+TERM = re.compile(r"^\| (\*.+?\*.*?) \|", re.MULTILINE)
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
@@ -116,12 +119,38 @@ def test_links_of_a_page_lead_to_files(page: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.stem)
+def test_a_page_begins_with_whom_it_is_for(page: Path) -> None:
+    title, _, readers, _ = page.read_text("utf-8").split("\n", 3)
+    assert title.startswith("# ")
+    assert page.stem == "index" or re.fullmatch(r"\*For .+\.\*", readers), readers
+
+
+def test_the_glossary_has_each_word_once_and_those_of_the_command_line() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text("utf-8")
+    words = [word for term in TERM.findall(text) for word in re.findall(r"\*(.+?)\*", term)]
+    assert len(words) == len(set(words)) > 30
+    origins = ("sampled", "template", "schema", "echo", "ngram", "draft", "mtp", "grammar")
+    assert [origin for origin in origins if f"`{origin}`" not in text] == []
+    columns = [str(column.header) for column in stats_table(Stats(), drawn=True).columns]
+    others = {"tokens", "tokens/s", "prompt", "per forward"}  # plain words
+    known = {*words, *(f"{word}s" for word in words)}
+    assert [column for column in columns if column not in known | others] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/writing-plugins.md"])
+def test_newcomers_are_led_to_the_glossary(page: str) -> None:
+    assert "glossary.md)" in (ROOT / page).read_text("utf-8")
+
+
 @each_page
 def test_every_block_says_what_it_is(page: Path) -> None:
     fences = [line for line in page.read_text("utf-8").splitlines() if line.startswith("```")]
     assert len(fences) % 2 == 0
     assert all(len(opening) > 3 for opening in fences[::2])
     assert set(fences[1::2]) <= {"```"}
+    marks = re.findall("<!-- not run: ", page.read_text("utf-8"))
+    assert len(marks) == len(fences) // 2 - len(blocks(page)), "a mark stands before one block"
 
 
 def options_of(command: Any) -> Iterator[str]:  # typer's commands share no public class

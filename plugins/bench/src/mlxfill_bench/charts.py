@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from mlxfill_bench.measuring import Measurement
     from mlxfill_bench.observed import Position
 
-WIDTH, WIDE = 6.2, 10.5
+WIDTH = 6.2
 """Inches."""
 ROW = 0.5
 DPI = 300
-FONT = 11
+FONT = 12
+"""Points: legible on a telephone, where the page is half as wide as a drawing."""
 FURTHEST = 16
 """Positions beyond are rare."""
 COLOURS = {
@@ -154,7 +155,7 @@ def _positions(measured: Measurement) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     lines = _lines(measured.effects)
-    axes = _axes(max(3.2, 0.27 * len(lines)), WIDE)
+    axes = _axes(3.2 + 0.27 * len(lines))
     for number, (label, positions) in enumerate(lines):
         shown = positions[:FURTHEST]
         axes.plot(
@@ -174,7 +175,7 @@ def _positions(measured: Measurement) -> Figure:
     axes.grid(axis="y", color=COLOURS["line"], linewidth=0.8)
     axes.set_axisbelow(True)
     figure = _figure(axes)
-    figure.legend(loc="outside right upper", frameon=False, labelcolor=COLOURS["ink"])
+    figure.legend(loc="outside lower left", frameon=False, labelcolor=COLOURS["ink"])
     return figure
 
 
@@ -186,11 +187,11 @@ def _lines(effects: Sequence[Effect]) -> list[tuple[str, Sequence[Position]]]:
     ]
 
 
-def _axes(height: float, width: float = WIDTH) -> Axes:
+def _axes(height: float) -> Axes:
     """Empty axes in the colours of the page, without a window system."""
     from matplotlib.figure import Figure
 
-    axes = Figure(figsize=(width, height), layout="constrained").add_subplot()
+    axes = Figure(figsize=(WIDTH, height), layout="constrained").add_subplot()
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(COLOURS["line"])
