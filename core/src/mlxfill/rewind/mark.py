@@ -48,7 +48,8 @@ class CacheMark:
         """
         held = 0 if self._contents else keep
         for entry, offset in self._offsets:
-            entry.trim(entry.offset - offset - held)
+            if entry.offset > offset:  # else it is one that no layer writes
+                entry.trim(entry.offset - offset - held)
         for entry, content in self._contents:
             vars(entry).update(content)
         return held
