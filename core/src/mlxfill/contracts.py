@@ -21,7 +21,10 @@ A complete proposal source, which offers the two tokens that followed the last t
         def resolved(self, proposal, accepted):
             pass
 
-Nothing here imports mlx: arrays appear in annotations only.
+Shapes: B rows, L tokens, S ids of a window, H numbers of a hidden state, V ids of the vocabulary.
+Arrays of ids are integers, mostly int32; hidden states, taps and logits have the target's dtype.
+Positions count from 0, the prompt's first token.  Nothing here imports mlx: arrays appear in
+annotations only.
 """
 
 from __future__ import annotations
@@ -137,7 +140,10 @@ class DraftSampling(Protocol):
 
 
 class TargetView(Protocol):
-    """What a drafter or a generation method may ask of the target.  Arrays stay on the device."""
+    """What a drafter or a generation method may ask of the target.  Arrays stay on the device.
+
+    ``path`` is the model's folder, None for a model that was handed over in memory.
+    """
 
     layer_count: int
     hidden_size: int
@@ -156,7 +162,10 @@ class TargetView(Protocol):
         """
 
     def embed(self, ids: mx.array) -> mx.array:
-        """``[B, L]`` ids to ``[B, L, H]`` rows of the target's input embedding."""
+        """``[B, L]`` ids to ``[B, L, H]`` rows of the target's input embedding.
+
+        :raises DrafterError: the target has none that could be looked up.
+        """
 
     def project(self, hidden: mx.array) -> mx.array:
         """``[B, L, H]`` normed hidden states to ``[B, L, V]`` logits of the target's own head."""
@@ -186,7 +195,7 @@ class DraftRows(Protocol):
         """Rows at present."""
 
     def prefill(self, tokens: mx.array, context: mx.array | None = None) -> None:
-        """Process new prompt tokens: ``[B, L]`` ids, ``[B, L, n*H]`` taps."""
+        """Process new prompt tokens: ``[B, L]`` ids, ``[B, L, n*H]`` taps of ``n`` layers."""
 
     def draft(
         self, pending: Sequence[int], depth: int, positions: Sequence[int]
@@ -210,10 +219,13 @@ class DraftRows(Protocol):
         """Take tokens that someone else chose: ``[B, L]`` ids of which ``lengths[b]`` count."""
 
     def append(self, checkpoints: Sequence[DraftCheckpoint | None]) -> None:
-        """Rows join at the end."""
+        """Rows join at the end; a None checkpoint is an empty row.
+
+        :raises DrafterError: a checkpoint is of another namespace, or broken.
+        """
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Rows leave or are reordered."""
+        """Only these rows remain, in this order."""
 
     def capture(self, row: int) -> DraftCheckpoint:
         """The row's state, owned and immutable."""
@@ -223,7 +235,14 @@ class DraftRows(Protocol):
 
 
 class DraftProvider(Protocol):
-    """Lives as long as the engine; owns draft weights."""
+    """Lives as long as the engine; owns draft weights.
+
+    ``id`` names it in messages.  ``weights_bytes``: 0 for a drafter without weights, of which
+    nothing is believed from one request to the next.  ``default_depth``: ids a round unless the
+    user says otherwise, at least 1.  ``supports_target_adapters``: false where LoRA adapters on
+    the target make its guesses worse; users are told.  ``supports_external_tokens``: whether
+    ``consume`` is served.  ``draft_vocabulary``: ascending ids that it may draft; None: all.
+    """
 
     id: str
     weights_bytes: int
@@ -238,7 +257,10 @@ class DraftProvider(Protocol):
         sampling: DraftSampling,
         checkpoints: Sequence[DraftCheckpoint | None],
     ) -> DraftRows:
-        """Rows for one batch; a None checkpoint is an empty row."""
+        """Rows for one batch; a None checkpoint is an empty row.
+
+        :raises DrafterError: a checkpoint is of another namespace, or broken.
+        """
 
     def close(self) -> None:
         """Release the weights."""
@@ -287,7 +309,11 @@ class LayerReplay(Protocol):
 
 @frozen
 class Limits:
-    """Bounds of one request.  ``max_tokens`` -1: unbounded."""
+    """Bounds of one request, in tokens.
+
+    ``max_tokens`` of the reply, -1: unbounded.  ``context`` of prompt and reply together, None
+    where the model does not say.
+    """
 
     max_tokens: int
     context: int | None = None
@@ -351,7 +377,10 @@ class Constraint(ProposalSource, Protocol):
 
 @frozen
 class Fault:
-    """Something a plugin did wrong and what became of it."""
+    """Something that went wrong beside a request, which went on without it.
+
+    ``plugin``: whose fault, ``engine`` for the core's own; ``where``: the hook or method.
+    """
 
     plugin: str
     where: str
@@ -360,7 +389,7 @@ class Fault:
 
 @frozen
 class Event:
-    """One trace record.  ``kind``: request, round, proposal, fault or finish."""
+    """One trace record; docs/audit.md lists what ``data`` holds for each ``kind``."""
 
     kind: Literal["request", "round", "proposal", "fault", "finish"]
     data: Mapping[str, Any]

@@ -39,7 +39,12 @@ class Counters:
         return cls(**{**stored, **{name: Counter(stored[name]) for name in names}})
 
     def fill(self, session: Session) -> dict[str, Any]:
-        """Counters of asserted spans, and those of the sources themselves."""
+        """Counters of asserted spans, and those of the sources themselves.
+
+        ``events``: spans; ``injected``: their tokens, ``injected_from`` by origin; ``truncations``:
+        spans cut by a clamp; ``wasted_samples``: steps whose sample a span replaced;
+        ``branch_stops``: offers that end where known continuations fork.
+        """
         return {
             "events": self.fill_events,
             "injected": self.injected_from.total(),
@@ -52,7 +57,13 @@ class Counters:
         }
 
     def spec(self, session: Session) -> dict[str, Any]:
-        """Counters of verified spans."""
+        """Counters of verified spans.
+
+        ``offers``: proposals that were made; ``windows``: forwards that judged drafts; ``drafted``:
+        ids judged in them, ``accepted`` and ``rejected``; ``steps``: forwards of one token;
+        ``verify_unsupported``: offers dropped because caches cannot be taken back.  With a drafter
+        its own counters beside them (docs/drafters.md).
+        """
         drafted, accepted = self.drafted_from.total(), self.accepted_from.total()
         return {
             "offers": session.counts["offers"],

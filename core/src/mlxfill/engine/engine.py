@@ -50,7 +50,10 @@ if TYPE_CHECKING:
 class Engine:
     """One bound model and the plugins that are on.  A context manager.
 
-    ``model`` and ``tokenizer`` are mlx-lm's.  One request at a time and thread.
+    ``model`` and ``tokenizer`` are mlx-lm's.  One request at a time and thread.  Guesses are
+    verified as in speculative decoding (Leviathan, Kalman, Matias: "Fast Inference from
+    Transformers via Speculative Decoding", 2023), but by equality with the target's own draw for
+    the position (``mlxfill.sampling``), so that a reply does not depend on who guessed.
     """
 
     def __init__(  # noqa: PLR0913
@@ -151,7 +154,11 @@ class Engine:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **options: Any,  # noqa: ANN401
     ) -> Result:
-        """The same as ``stream``, collected."""
+        """The same as ``stream``, collected.
+
+        :raises InputError, TemplateError, CacheMismatchError: as ``stream``.
+        :raises PluginError: a plugin that decides tokens failed.
+        """
         return self.stream(prompt, tools=tools, **options).result()
 
     def check(

@@ -24,10 +24,10 @@ FinishReason = Literal["stop", "length", "cancelled", "error"]
 class Stats:
     """Counters and times of one request.  Times in ms, rates in tokens per second.
 
-    ``target_forwards`` counts the forwards of the target after the prompt;
-    ``tokens_per_forward`` is generated tokens by those forwards; ``fill`` and ``spec`` hold the
-    counters of asserted and of drafted spans; ``cache_tokens`` is the exact id sequence
-    that the caches hold; ``rounds`` lists tokens emitted by each forward.
+    ``cached_tokens``: of the prompt's, those that caches held before; ``target_forwards`` counts
+    the forwards of the target after the prompt; ``seed``: what was sampled with; ``fill`` and
+    ``spec``: see ``Counters.fill`` and ``Counters.spec``; ``rounds`` lists tokens emitted by each
+    forward; ``cache_tokens`` is the exact id sequence that the caches hold.
     """
 
     prompt_tokens: int = 0
@@ -72,9 +72,11 @@ class Piece:
     """One token as it streams.
 
     ``text`` is what became readable with this token (may be empty: an unfinished
-    character, or the possible start of a stop string).  ``logprobs``: ``[V]`` fp array when
-    asked for; ``top_logprobs``: (id, log-probability) pairs, best first.
-    The last piece carries ``finish_reason``; its ``token`` is None when it adds none.
+    character, or the possible start of a stop string).  ``origin``: who chose it, ``SAMPLED`` or
+    a proposal's ``origin``.  When asked for, ``logprobs``: natural logarithms ``[V]`` in the
+    logits' dtype, after processors and before filters; ``top_logprobs``: (id, log-probability)
+    pairs, best first.  The last piece carries ``finish_reason``; its ``token`` is None when it adds
+    none.
     """
 
     text: str
@@ -87,7 +89,13 @@ class Piece:
 
 @define
 class Result:
-    """A finished request.  ``origins`` has one word a token."""
+    """A finished request.
+
+    ``tokens``: ids of the reply, without the EOS that ended it; ``origins``: one word a token.
+    ``tool_calls``: ``{"name": ..., "arguments": {...}}`` each.  When asked for, ``logprobs``: one
+    a token, natural logarithms; ``top_logprobs``: (id, log-probability) pairs a token, best first;
+    ``cache``: to begin another request with.
+    """
 
     text: str
     tokens: list[int]
