@@ -64,15 +64,24 @@ def test_a_wrong_tag_is_refused_in_one_line(tag: str, reason: str, tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
-def test_a_version_is_released_once_its_changelog_has_a_date(tmp_path: Path) -> None:
+@pytest.mark.parametrize("heading", ["## 1.2.3 (unreleased)", "## 1.2.3", "## 1.2.3 (soon)"])
+def test_a_version_is_released_once_its_changelog_has_a_date(heading: str, tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "core").mkdir()
     script = Path(shutil.copy(SCRIPT, tmp_path / "tools"))
     (tmp_path / "core" / "pyproject.toml").write_text('[project]\nversion = "1.2.3"\n')
-    (tmp_path / "core" / "CHANGELOG.md").write_text("# Changes\n\n## 1.2.3 (unreleased)\n")
+    (tmp_path / "core" / "CHANGELOG.md").write_text(f"# Changes\n\n{heading}\n")
     done = release("mlxfill-v1.2.3", script=script)
     assert done.returncode == 2
-    assert "give '## 1.2.3 (unreleased)' its date" in done.stderr
+    assert f"give {heading!r} its date" in done.stderr
+
+
+@pytest.mark.parametrize("folder", [ROOT, *MEMBERS], ids=lambda folder: folder.name)
+def test_a_changelog_begins_with_the_version_and_its_date(folder: Path) -> None:
+    changes = (folder / "CHANGELOG.md").read_text("utf-8")
+    first = next(line for line in changes.splitlines() if line.startswith("## "))
+    version = re.escape(project(folder)["version"])
+    assert re.fullmatch(rf"## {version} \((\d{{4}}-\d\d-\d\d|unreleased)\)", first)
 
 
 def test_the_workflow_runs_this_script_on_every_supported_python_and_keeps_no_password() -> None:

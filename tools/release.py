@@ -22,6 +22,7 @@ from attrs import frozen
 
 ROOT = Path(__file__).parents[1]
 TAG = re.compile(r"(mlxfill(?:-[a-z0-9-]+?)?)-v(\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?)")
+DATED = re.compile(r"## \S+ \(\d{4}-\d\d-\d\d\)")
 
 
 class ReleaseError(Exception):
@@ -63,7 +64,7 @@ class Release:
         headings = [line for line in changes if line.startswith(heading)]
         if not headings:
             raise ReleaseError(f"{self.folder}/CHANGELOG.md has no section {heading!r}")
-        if "unreleased" in headings[0] and not draft:
+        if not draft and not DATED.fullmatch(headings[0]):
             raise ReleaseError(f"{self.folder}/CHANGELOG.md: give {headings[0]!r} its date")
 
     def build(self, out: Path) -> list[Path]:
