@@ -1,0 +1,249 @@
+"""Prompts that are read together: whoever waits beside a prompt, its reply stays the same."""
+
+from __future__ import annotations
+
+import random
+import threading
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlxfill import PromptCache, RowScheduler
+from mlxfill.rows.proof import Readings, prove_readings
+from mlxfill.testing import (
+    VOCAB,
+    Guest,
+    Script,
+    ScriptedDrafter,
+    contents,
+    engine_with,
+    plain,
+    shared_model,
+)
+
+if TYPE_CHECKING:
+    from mlxfill import Engine
+
+COUNT = 6
+LENGTHS = (1, 2, 9, 10, 11, 12, 25, 30, 31, 70)
+CHOICES = random.Random(5)
+PROMPTS = [[CHOICES.randrange(1, VOCAB) for _ in range(length)] for length in LENGTHS]
+MODELS = ("llama", "gemma3_text", "qwen3_5", "falcon_h1", "mamba2", "mamba", "gemma2")
+LONG = [1 + i % 60 for i in range(250)]
+
+
+@cache
+def alone(name: str, prompt: int) -> list[int]:
+    return plain(shared_model(name), PROMPTS[prompt], COUNT).tokens
+
+
+@cache
+def engine_of(name: str, taps: tuple[int, ...] = ()) -> Engine:
+    """One engine for all examples; ``taps``: with a drafter that asks for these layers."""
+    truth = [*PROMPTS[6], *alone(name, 6)]
+    mode: Any = "full" if taps else "tail-split"
+    drafter = ScriptedDrafter(script=Script(truth, 0.6), tap_layers=taps, prefill_mode=mode)
+    return engine_with(shared_model(name), Guest(drafter=drafter) if taps else Guest())
+
+
+REQUEST = st.tuples(
+    st.integers(0, len(PROMPTS) - 1),
+    st.sampled_from([5, 16, 2048]),  # prefill_step_size
+    st.integers(0, 4),  # the round in which it arrives
+    st.sampled_from(["stays", "stays", "stays", "leaves", "cancels"]),
+    st.integers(0, 4),  # the round in which it goes
+)
+
+
+@settings(max_examples=80)
+@given(
+    st.sampled_from(MODELS),
+    st.sampled_from([(), (0, 1)]),
+    st.lists(REQUEST, min_size=2, max_size=7),
+    st.integers(2, 8),
+)
+def test_each_reply_is_that_of_its_prompt_alone(
+    name: str, taps: tuple[int, ...], requests: list[tuple[int, int, int, str, int]], max_rows: int
+) -> None:
+    engine = engine_of(name, taps)
+    rows = RowScheduler(engine, max_rows=max_rows)
+    stops = [threading.Event() for _ in requests]
+    runs = [
+        engine.stream(
+            PROMPTS[prompt],
+            max_tokens=COUNT,
+            eos_token_ids=(),
+            prefill_step_size=step,
+            cancel=stop,
+        )
+        for (prompt, step, *_), stop in zip(requests, stops, strict=True)
+    ]
+    arrivals = [request[2] for request in requests]
+    number = 0
+    while number <= max(arrivals) or len(rows):
+        for at, (_, _, arrival, what, leaving) in enumerate(requests):
+            if arrival == number:
+                rows.add(runs[at])
+            if number == max(leaving, arrival) and what == "leaves":
+                rows.drop(runs[at])
+            if number == max(leaving, arrival) and what == "cancels":
+                stops[at].set()
+        rows.round()
+        number += 1
+    for run, (prompt, _, _, what, _) in zip(runs, requests, strict=True):
+        result = run.result()
+        assert result.faults == []
+        expected = alone(name, prompt)
+        if what == "stays":
+            assert (result.tokens, result.finish_reason) == (expected, "length")
+        assert result.tokens == expected[: len(result.tokens)]
+        assert result.stats.cache_tokens == tuple(
+            [*PROMPTS[prompt], *result.tokens][: len(result.stats.cache_tokens)]
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("llama", Readings.ANY),
+        ("gemma3_text", Readings.ANY),
+        ("qwen3_5", Readings.ANY),
+        ("falcon_h1", Readings.ANY),
+        ("mamba", Readings.EVEN),
+        ("rwkv7", Readings.EVEN),
+        ("gemma2", Readings.NONE),
+        ("llama4", Readings.NONE),
+    ],
+)
+def test_what_a_model_may_read_together_is_tried(name: str, kind: Readings) -> None:
+    with engine_with(shared_model(name)) as engine:
+        assert prove_readings(engine.target) is kind
+
+
+def forwards(engine: Engine) -> list[tuple[int, ...]]:
+    """The shapes of what the target forwards from here on."""
+    shapes: list[tuple[int, ...]] = []
+    inner = engine.target.forward
+
+    def counting(ids: Any, *rest: Any, **named: Any) -> Any:
+        shapes.append(tuple(ids.shape))
+        return inner(ids, *rest, **named)
+
+    engine.no_rows()
+    engine.learnt.readings()
+    engine.target.forward = counting  # type: ignore[method-assign]
+    return shapes
+
+
+def test_prompts_of_about_the_same_length_share_a_forward() -> None:
+    with engine_with(shared_model("llama")) as engine:
+        shapes = forwards(engine)
+        prompts = [PROMPTS[at] for at in (6, 7, 8, 9)]  # 25, 30, 31 and 70 tokens
+        engine.generate_batch([{"prompt": prompt, "max_tokens": 1} for prompt in prompts])
+    assert shapes == [(3, 30), (1, 69), (4, 1)]
+
+
+def test_a_common_forward_is_no_larger_than_the_smallest_chunk_asked_for() -> None:
+    with engine_with(shared_model("llama")) as engine:
+        shapes = forwards(engine)
+        requests = [
+            {"prompt": PROMPTS[7], "max_tokens": 1, "prefill_step_size": step}
+            for step in (2048, 2048, 60, 40)
+        ]
+        engine.generate_batch(requests)
+    assert shapes == [(2, 29), (1, 29), (1, 29), (4, 1)]
+
+
+@pytest.fixture
+def small_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of 64 prompt tokens: what takes long prompts otherwise shows with shorter ones."""
+    monkeypatch.setattr("mlxfill.engine.readers.ROUND_TOKENS", 64)
+
+
+@pytest.mark.usefixtures("small_rounds")
+def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
+    with engine_with(shared_model("llama")) as engine:
+        rows = RowScheduler(engine)
+        options: dict[str, Any] = {"max_tokens": 2, "eos_token_ids": (), "prefill_step_size": 60}
+        first = engine.stream(LONG, **options)
+        second = engine.stream(PROMPTS[2], **options)
+        rows.add(first)
+        rows.add(second)
+        assert {run for run, _ in rows.round()} == {second}
+        while len(rows):
+            rows.round()
+        assert first.result().tokens == plain(shared_model("llama"), LONG, 2).tokens
+
+
+@pytest.mark.usefixtures("small_rounds")
+def test_a_long_prompt_is_not_passed_for_ever() -> None:
+    """Short ones keep coming: whenever they have read as much as a round may, it reads a chunk."""
+    with engine_with(shared_model("llama")) as engine:
+        rows = RowScheduler(engine)
+        seen: list[int] = []
+        options: dict[str, Any] = {"max_tokens": 1, "prefill_step_size": 64}
+        long = engine.stream(LONG, on_prefill_progress=lambda done, _: seen.append(done), **options)
+        rows.add(long)
+        rounds = 0
+        while not long.stats.generated_tokens:
+            for _ in range(3):
+                rows.add(engine.stream(PROMPTS[7], **options))
+            rows.round()
+            rounds += 1
+        rows.close()
+    assert seen == [0, 64, 128, 192, 249, 250]
+    assert rounds <= 13
+
+
+def same(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    """The same contents of a cache entry; of a ring what it shows."""
+    shown = [
+        [v[..., -8:, :] if name in {"keys", "values"} else v for name, v in sorted(each.items())]
+        for each in (ours, theirs)
+    ]
+    return ours.keys() == theirs.keys() and all(
+        mx.array_equal(a, b).item() if isinstance(a, mx.array) else a == b
+        for a, b in zip(*shown, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_5", "gemma3_text"])
+@pytest.mark.parametrize("at", [None, 5, 24])
+def test_a_snapshot_among_others_is_that_of_the_prompt_alone(name: str, at: int | None) -> None:
+    model = shared_model(name)
+    taken: list[PromptCache] = []
+    options: dict[str, Any] = {
+        "snapshot_at": at,
+        "on_prefill_done": taken.append,
+        "eos_token_ids": (),
+    }
+    with engine_with(model) as engine:
+        engine.generate(PROMPTS[7], max_tokens=1, **options)
+        others = [{"prompt": PROMPTS[i], "max_tokens": 2} for i in (6, 8)]
+        engine.generate_batch([others[0], {"prompt": PROMPTS[7], **options}, others[1]])
+    single, together = taken
+    assert together.tokens == single.tokens == tuple(PROMPTS[7][: at or 29])
+    for ours, theirs in zip(together.caches, single.caches, strict=True):
+        assert same(contents(ours), contents(theirs))
+
+
+def test_a_callback_that_raises_while_prompts_are_read_ends_its_own_run() -> None:
+    def planted(done: int, _: int) -> None:
+        if done:
+            raise RuntimeError("planted")
+
+    with engine_with(shared_model("llama")) as engine:
+        rows = RowScheduler(engine)
+        good = [engine.stream(PROMPTS[at], max_tokens=COUNT, eos_token_ids=()) for at in (7, 8)]
+        bad = engine.stream(PROMPTS[7], max_tokens=COUNT, on_prefill_progress=planted)
+        for run in (good[0], bad, good[1]):
+            rows.add(run)
+        while len(rows):
+            rows.round()
+        with pytest.raises(RuntimeError, match="planted"):
+            bad.result()
+        assert [run.result().tokens for run in good] == [alone("llama", 7), alone("llama", 8)]
