@@ -123,8 +123,8 @@ def test_wrong_use_gets_one_line(
     capsys: pytest.CaptureFixture[str], workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for arguments, told in (
-        (("--port", "70000"), "port must be 0 to 65535, not 70000"),
-        (("--rows", "0"), "rows must be at least 1, not 0"),
+        (("--port", "70000"), "port must be a whole number from 0 to 65535, not 70000"),
+        (("--rows", "0"), "rows must be a whole number of at least 1, not 0"),
         (("--host", "300.1.1.1", "--port", "0"), "cannot listen on 300.1.1.1"),
         (("--adapter", "sql"), "--adapter must be NAME=FOLDER, not 'sql'"),
         (("--adapter", "a=x", "--adapter", "a=y"), "--adapter names 'a' twice"),

@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from attrs import field, frozen
 
-from mlxfill import InputError
-
-
-def _at_least(low: float) -> Any:  # noqa: ANN401 - an attrs validator
-    def check(_: object, attribute: Any, value: float) -> None:  # noqa: ANN401
-        if not value >= low:
-            raise InputError(f"{attribute.name} must be at least {low:g}, not {value!r}")
-
-    return check
-
-
-def _port(_: object, attribute: Any, value: int) -> None:  # noqa: ANN401
-    if not 0 <= value <= 65535:  # noqa: PLR2004 - what TCP has
-        raise InputError(f"{attribute.name} must be 0 to 65535, not {value!r}")
+from mlxfill import rules
 
 
 @frozen(kw_only=True)
@@ -43,16 +28,16 @@ class ServeSettings:
     """
 
     host: str = "127.0.0.1"
-    port: int = field(default=8080, validator=_port)
+    port: int = field(default=8080, validator=rules.whole(0, 65535))
     api_key: str | None = field(default=None, repr=False)
-    rows: int = field(default=8, validator=_at_least(1))
-    queue: int = field(default=64, validator=_at_least(0))
-    timeout: float = field(default=600.0, validator=_at_least(0.001))
-    max_tokens: int = field(default=0, validator=_at_least(0))
-    max_body: int = field(default=8_000_000, validator=_at_least(1))
-    max_choices: int = field(default=8, validator=_at_least(1))
-    drain: float = field(default=30.0, validator=_at_least(0))
-    hang: float = field(default=60.0, validator=_at_least(0))
-    audit: int = field(default=0, validator=_at_least(0))
+    rows: int = field(default=8, validator=rules.whole(1))
+    queue: int = field(default=64, validator=rules.whole(0))
+    timeout: float = field(default=600.0, validator=rules.number(0.001))
+    max_tokens: int = field(default=0, validator=rules.whole(0))
+    max_body: int = field(default=8_000_000, validator=rules.whole(1))
+    max_choices: int = field(default=8, validator=rules.whole(1))
+    drain: float = field(default=30.0, validator=rules.number(0))
+    hang: float = field(default=60.0, validator=rules.number(0))
+    audit: int = field(default=0, validator=rules.whole(0))
     origins: tuple[str, ...] = ()
     adapters: dict[str, str] = field(factory=dict)

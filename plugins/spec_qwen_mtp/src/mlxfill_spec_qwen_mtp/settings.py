@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from attrs import field, frozen
 
-from mlxfill import InputError
+from mlxfill import InputError, rules
 
 if TYPE_CHECKING:
     from attrs import Attribute
@@ -18,12 +18,6 @@ HeldRows = Literal["true", "chained"]
 def _path(_: object, attribute: Attribute[str | None], value: object) -> None:
     if value is not None and (not isinstance(value, str) or not value):
         raise InputError(f"{attribute.name} must be the path of a JSON file, not {value!r}")
-
-
-def _held_rows(_: object, attribute: Attribute[str], value: object) -> None:
-    if value not in get_args(HeldRows):
-        legal = " or ".join(f'"{word}"' for word in get_args(HeldRows))
-        raise InputError(f"{attribute.name} must be {legal}, not {value!r}")
 
 
 @frozen
@@ -38,4 +32,4 @@ class MtpSettings:
     """
 
     draft_vocab: str | None = field(default=None, validator=_path)
-    held_rows: HeldRows = field(default="true", validator=_held_rows)
+    held_rows: HeldRows = field(default="true", validator=rules.one_of(*get_args(HeldRows)))
