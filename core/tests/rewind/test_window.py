@@ -253,8 +253,8 @@ def test_a_list_of_another_length_is_no_cache_of_this_window(llama: Target) -> N
         window.begin(2)
 
 
-@pytest.mark.parametrize("keep", range(5))
-def test_a_rewinder_hears_how_every_window_ended(llama: Target, keep: int) -> None:
+@pytest.mark.parametrize(("size", "keep"), [*((4, keep) for keep in range(5)), (300, 300)])
+def test_a_rewinder_hears_how_every_window_ended(llama: Target, size: int, keep: int) -> None:
     """Begin, then commit or rewind, once each: what it keeps for a way back can go."""
     heard: list[str] = []
 
@@ -270,9 +270,9 @@ def test_a_rewinder_hears_how_every_window_ended(llama: Target, keep: int) -> No
             super().rewind(keep)
 
     window = CacheWindow(llama, diaries(llama), Noting)
-    mx.eval(window.forward(row(1, 2, 3, 4)))
+    mx.eval(window.forward(mx.ones((1, size), mx.int32)))
     window.rewind(keep)
-    ended = "commit" if keep == 4 else f"rewind {keep}"
+    ended = "commit" if keep == size else f"rewind {keep}"
     assert heard == ["begin"] * 3 + [ended] * 3
 
 
@@ -324,13 +324,22 @@ class Rounding(DiaryRewinder):
         self.entry.values = self.entry.values * 1.001
 
 
+class LosingThePast(DiaryRewinder):
+    """Takes the window back well and spoils what stood before it."""
+
+    def rewind(self, keep: int) -> None:
+        past = self.entry.offset - self.layer.window()
+        self.entry.values[..., :past, :] = 0.0
+        super().rewind(keep)
+
+
 class Raising(DiaryRewinder):
     def rewind(self, keep: int) -> None:
         message = f"not {keep}"
         raise ValueError(message)
 
 
-@pytest.mark.parametrize("make", [Forgetful, OneTooMany, OneTooFew, Rounding])
+@pytest.mark.parametrize("make", [Forgetful, OneTooMany, OneTooFew, Rounding, LosingThePast])
 def test_a_rewind_that_is_off_is_not_proven(foreign: Target, make: Any) -> None:
     reason = prove_rewind(foreign, make)
     assert reason.startswith("logits differ by ")
