@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"(?:<!-- (not run): [^\n]+ -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"(?:<!-- (not run): [^\n]+ -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 CONFIG = "# mlxfill.toml\n"
 TERM = re.compile(r"^\| (\*.+?\*.*?) \|", re.MULTILINE)
@@ -168,6 +170,15 @@ def test_the_page_on_the_command_line_names_every_command_and_option() -> None:
     for name, command in get_group(build()).commands.items():
         assert f"## mlxfill {name}\n" in text, name
         assert [word for word in options_of(command) if f"`{word}" not in text] == [], name
+
+
+def test_the_help_pages_do_not_cut_what_a_command_is_for() -> None:
+    groups = ["", "plugins", "config", *scan().commands]
+    for group in groups:
+        command = [sys.executable, "-m", "mlxfill", *group.split(), "--help"]
+        page = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        cut = [line for line in page.splitlines()[1:] if line.endswith("...")]
+        assert cut == [], group
 
 
 def test_some_page_names_every_command_and_option_of_the_plugins() -> None:

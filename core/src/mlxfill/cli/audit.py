@@ -37,7 +37,7 @@ class Findings:
 def audit(
     ctx: typer.Context, ask: Ask, loading: Loading, decoding: Decoding, findings: Findings
 ) -> None:
-    """Answer a prompt, then check each proposed token against plain decoding."""
+    """Answer a prompt; hold each proposed token against the model."""
     prompt, tools = ask.read()
     config = invocation(ctx).config()
     decoding.check(config)

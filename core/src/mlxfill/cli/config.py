@@ -25,7 +25,10 @@ def show(ctx: typer.Context) -> None:
 
 @app.command()
 def check(ctx: typer.Context) -> None:
-    """Check the config and the plugins that it names; exit code 2 when something is wrong."""
+    """Check the config and the plugins that it names.
+
+    Ends with exit code 2 when something is wrong.
+    """
     from mlxfill.errors import ConfigError, PluginError
     from mlxfill.plugins import PluginManager
 

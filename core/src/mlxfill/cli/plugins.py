@@ -22,7 +22,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command("list")
 def list_plugins(ctx: typer.Context, as_json: Json = False) -> None:
-    """List plugins: those that are on by priority, then the others by name."""
+    """List plugins: first those that are on, by priority."""
     from mlxfill.cli.survey import survey
 
     statuses = survey(invocation(ctx).config())
@@ -38,7 +38,7 @@ def list_plugins(ctx: typer.Context, as_json: Json = False) -> None:
 def info(
     ctx: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME")], as_json: Json = False
 ) -> None:
-    """Show one plugin: where it comes from, what it hooks into, its settings."""
+    """Show one plugin: its distribution, hooks and settings."""
     from mlxfill.cli.survey import survey
     from mlxfill.errors import PluginError
     from mlxfill.nearest import did_you_mean

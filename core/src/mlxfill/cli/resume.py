@@ -31,7 +31,7 @@ class Stored:
 
 @grouped
 def resume(stored: Stored, output: Output) -> None:
-    """Finish a reply that was saved with --checkpoint, and print all of it."""
+    """Finish a reply that --checkpoint has saved; print all of it."""
     from mlxfill.cli.waiting import waiting
     from mlxfill.engine import Checkpoint
     from mlxfill.engine.loading import load_again

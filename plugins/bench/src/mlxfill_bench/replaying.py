@@ -61,7 +61,7 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
     *,
     pages: Pages,
 ) -> None:
-    """Replay recorded sessions by several sets of plugins, turn by turn, and compare.
+    """Replay recorded sessions by several sets of plugins; compare.
 
     Ends with exit code 1 when an arm does harm.
     """

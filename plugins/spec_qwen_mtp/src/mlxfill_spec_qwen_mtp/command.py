@@ -31,7 +31,7 @@ def split(
         int | None, typer.Option(help="Tokens of a round; by default what the release says.")
     ] = None,
 ) -> None:
-    """Cut the MTP head out of a raw release: then generate with --draft OUT."""
+    """Cut the MTP head out of a raw release, for --draft OUT."""
     from mlxfill_spec_qwen_mtp.split import split as cut
 
     if block_size is not None and block_size <= 1:

@@ -16,7 +16,7 @@ def demo(
         Path | None, typer.Option(metavar="FILE", help="Also save a picture of two asks.")
     ] = None,
 ) -> None:
-    """Show the tiny model answer, plainly and with the plugins that are on."""
+    """Show the tiny model answer, plainly and with plugins."""
     from rich.console import Console
 
     from mlxfill.cli.demo.asks import demo_asks

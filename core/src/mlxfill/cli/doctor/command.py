@@ -17,7 +17,10 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show versions, device, plugins and what stands in the way; exit code 1 for a problem."""
+    """Show versions, device, plugins and what stands in the way.
+
+    Ends with exit code 1 when there is a problem.
+    """
     from rich.console import Console
 
     from mlxfill.cli.doctor.checkup import check

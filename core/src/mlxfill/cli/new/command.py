@@ -21,7 +21,7 @@ def new(
         Kind, typer.Option(help="A proposal source, or a drafter with rows of its own.")
     ] = Kind.SOURCE,
 ) -> None:
-    """Write a new plugin into the folder mlxfill-NAME: it installs, works and tests itself."""
+    """Write a new plugin, with its tests, into mlxfill-NAME."""
     from pathlib import Path
 
     from mlxfill.cli.new.writing import check_name, write
