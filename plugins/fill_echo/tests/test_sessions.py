@@ -140,6 +140,15 @@ def test_sizes_add_up_over_engines() -> None:
     assert sessions.sizes() == {"a": 7}
 
 
+def test_sessions_of_an_engine_that_is_gone_are_forgotten() -> None:
+    sessions, other = Sessions(), Tokenizer()
+    sessions.open(request(1, 2, 3, session="old", tokenizer=other), SETTINGS)
+    del other
+    gc.collect()
+    sessions.open(request(4, 5, session="new"), SETTINGS)
+    assert sessions.sizes() == {"new": 2}
+
+
 # --- bounds ----------------------------------------------------------------------
 
 

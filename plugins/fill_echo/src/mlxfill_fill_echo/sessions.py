@@ -58,6 +58,8 @@ class Sessions:
         return memory
 
     def _shrink(self, settings: EchoSettings) -> None:
+        for key in [key for key, kept in self._kept.items() if kept.tokenizer() is None]:
+            del self._kept[key]  # nobody can take up a session of an engine that is gone
         tokens = sum(len(kept.memory) for kept in self._kept.values())
         while len(self._kept) > 1 and (
             len(self._kept) > settings.max_sessions or tokens > settings.session_tokens
