@@ -557,7 +557,7 @@ def test_the_help_page_names_the_command(run: Run) -> None:
     [
         ({"draft_vocab": ""}, ["draft_vocab", "path", "''"]),
         ({"draft_vocab": 3}, ["draft_vocab", "path", "3"]),
-        ({"held_rows": "no"}, ["held_rows", '"true"', '"chained"', "no"]),
+        ({"held_rows": "no"}, ["held_rows", "'true'", "'chained'", "no"]),
     ],
 )
 def test_an_illegal_setting_gets_one_line_that_names_it(
