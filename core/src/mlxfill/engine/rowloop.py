@@ -138,7 +138,9 @@ class RowLoop:
         if drafting is None or not deepest:
             return Chance(known)
         row.drafts = True
-        return Chance(known, deepest, drafting.drafter.survival.rate, self._draft_cost(row))
+        telling = drafting.telling(course.gate, room) / self._curve_of_one.cost(len(self.rows))
+        cost = self._draft_cost(row) + telling
+        return Chance(known, deepest, drafting.drafter.survival.rate, cost)
 
     def _draft_cost(self, row: Row) -> float:
         """Of one draft for a row, in plain steps of all rows."""
@@ -177,10 +179,8 @@ class RowLoop:
 
     def _judge(self, windows: Sequence[RowWindow]) -> list[tuple[Row, list[Emitted]]]:
         started = time.perf_counter()
-        sessions = [
-            [*row.course.session.tokens[: row.course.forwarder.held], *window.known]
-            for row, window in zip(self.rows, windows, strict=True)
-        ]
+        pairs = zip(self.rows, windows, strict=True)
+        sessions = [self._session(row, window) for row, window in pairs]
         judged = self.forwarder.judge(windows, sessions)
         out = []
         for row, window, (said, values) in zip(self.rows, windows, judged, strict=True):
@@ -191,6 +191,12 @@ class RowLoop:
             curve.observe(size, (time.perf_counter() - started) * 1e3)
         self._book(windows, judged)
         return out
+
+    @staticmethod
+    def _session(row: Row, window: RowWindow) -> Sequence[int]:
+        """All tokens of a row, the known ids of its window included: its own list where it can."""
+        tokens = row.course.session.tokens
+        return [*tokens[: row.course.forwarder.held], *window.known] if row.backlog else tokens
 
     def _book(
         self, windows: Sequence[RowWindow], judged: Sequence[tuple[Judged, list[int]]]
