@@ -7,8 +7,9 @@
     with mlxfill.load("tiny") as engine:
         print(engine.generate("Which files changed?").text)
 
-The names below are all there is for programs and plugins.  Each is imported when it is first
-used: ``import mlxfill`` itself needs neither mlx nor transformers.
+The names below are all there is for programs and plugins, with ``mlxfill.rules`` for settings and
+``mlxfill.testing`` for tests.  Each is imported when it is first used: ``import mlxfill`` itself
+needs neither mlx nor transformers.
 """
 
 from __future__ import annotations
