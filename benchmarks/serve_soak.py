@@ -25,6 +25,8 @@ from serve import SOURCES
 from servers import Server, mlxfill_serve
 
 HANG_UPS, KINDS, GROWTH = 0.2, 40, 0.05
+LONG = 300
+"""Lines of a long prompt: about 3,000 tokens, more than the server reads between two rounds."""
 
 
 @dataclass
@@ -67,11 +69,16 @@ def main() -> None:
 
 
 def bodies(count: int) -> list[dict[str, Any]]:
-    """Requests of mixed sizes, with and without tools, greedy and sampled."""
+    """Requests of mixed sizes, with and without tools, greedy and sampled; a few are long."""
     draw = random.Random(1)  # noqa: S311 - a soak repeats itself
     made = []
     for number, ask in enumerate(held_out_asks(count)):
-        body: dict[str, Any] = {"messages": ask.messages, "max_tokens": draw.choice([2, 10, 60])}
+        messages = list(ask.messages)
+        if number % 10 == 0:
+            lines = (f"{at}: {draw.randrange(10**6)}" for at in range(LONG))
+            messages.insert(0, {"role": "user", "content": "\n".join(lines)})
+            messages.insert(1, {"role": "assistant", "content": "Noted."})
+        body: dict[str, Any] = {"messages": messages, "max_tokens": draw.choice([2, 10, 60])}
         if number % 3:
             body["tools"] = ask.tools
         if number % 2:

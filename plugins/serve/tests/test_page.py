@@ -194,11 +194,42 @@ def test_escape_stops_a_reply_and_frees_its_row(page: Chrome, drafting: Any) -> 
     assert drafting.idle()
 
 
+def test_a_new_chat_knows_nothing_of_the_reply_that_was_still_written(
+    page: Chrome, drafting: Any
+) -> None:
+    page.execute_script("document.getElementById('most').value = 4000")
+    page.execute_script("document.getElementById('temperature').value = 1.8")
+    ask(page, "Tell me everything.")
+    wait(page, lambda: page.find_elements(By.CSS_SELECTOR, ".assistant .t"))
+    page.find_element(By.TAG_NAME, "body").send_keys(Keys.ALT, "n")
+    assert drafting.idle()
+    assert page.execute_script("return messages.length") == 0
+    page.execute_script("document.getElementById('most').value = 5")
+    ask(page, "Hello")
+    answered(page)
+    assert page.execute_script("return messages.map((m) => m.role)") == ["user", "assistant"]
+    assert len(page.find_elements(By.CSS_SELECTOR, "#talk li")) == 2
+
+
+def test_a_server_that_is_gone_is_told(page: Chrome) -> None:
+    page.execute_script("window.fetch = () => Promise.reject(new TypeError('x'))")
+    ask(page, "Hello")
+    wait(page, lambda: page.find_elements(By.CSS_SELECTOR, ".failed"))
+    assert text_of(page, ".failed") == "The server does not answer."
+
+
 def test_what_the_server_refuses_is_said_in_one_line(page: Chrome) -> None:
     page.execute_script("document.getElementById('most').value = -7")
     ask(page, "Hello")
     answered(page)
     assert "max_tokens" in text_of(page, ".failed")
+    # The message is there again, to be sent once more; the server never hears of the first.
+    box = page.find_element(By.ID, "text")
+    assert box.get_attribute("value") == "Hello"
+    page.execute_script("document.getElementById('most').value = 5")
+    box.send_keys(Keys.ENTER)
+    answered(page, 2)
+    assert page.execute_script("return messages.map((m) => m.role)") == ["user", "assistant"]
     page.execute_script("document.getElementById('tools').value = '[oops'")
     ask(page, "Hello again")
     wait(page, lambda: "no JSON" in text_of(page, "#note"))

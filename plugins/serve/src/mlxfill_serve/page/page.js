@@ -81,50 +81,65 @@ function body() {
 
 async function ask(text) {
   let request;
-  push(text);
+  const sent = push(text);
   try {
     request = body();
   } catch (error) {
-    messages.pop();
+    unsay(text, sent);
     return note(`The tools are no JSON: ${error.message}`);
   }
+  const mine = session, signal = (running = new AbortController()).signal;
   const said = say("assistant", "assistant");
-  const reply = { role: "assistant", content: "", tool_calls: [] };
+  const reply = { role: "assistant", content: "", reasoning_content: "", tool_calls: [] };
   tally = newTally();
-  running = new AbortController();
   busy(true);
+  let why = "";
   try {
-    await stream(request, (chunk) => take(chunk, said, reply));
-    note("");
+    await stream(request, (chunk) => mine === session && take(chunk, said, reply), signal);
   } catch (error) {
-    if (error.name !== "AbortError") fail(said, error.message);
-    else note("Stopped.");
+    why = signal.aborted ? "Stopped." : reasonOf(error);
+    if (!signal.aborted && mine === session) fail(said, why);
   }
+  if (mine !== session) return;   // a new chat was begun meanwhile
   endBurst();
-  keep(reply);
   running = null;
   busy(false);
+  note(signal.aborted ? why : "");
+  if (tally.tokens) keep(reply);
+  else if (why) unsay(text, sent, said);
   draw();
 }
 
 // A tool call of the reply before is answered by what is typed next.
 function push(text) {
   const call = calls.shift();
-  say(call ? "tool" : "user", call ? `${call.function.name} answers` : "you").textContent = text;
+  const said = say(call ? "tool" : "user", call ? `${call.function.name} answers` : "you");
+  said.textContent = text;
   messages.push(call ? { role: "tool", tool_call_id: call.id, content: text } : { role: "user", content: text });
+  return { call, item: said.parentElement };
+}
+
+// Nothing came of it: the message goes back to where it was typed, to be changed and sent again.
+function unsay(text, { call, item }, said) {
+  messages.pop();
+  if (call) calls.unshift(call);
+  at("text").value ||= text;
+  item.classList.add("unsaid");
+  if (said && !said.textContent) said.parentElement.remove();
 }
 
 function keep(reply) {
   calls = reply.tool_calls.filter((call) => call);
   if (!calls.length) delete reply.tool_calls;
+  if (!reply.reasoning_content) delete reply.reasoning_content;
   messages.push(reply);
   if (calls.length) note(`The model calls ${calls.map((c) => c.function.name).join(", ")}: type the result.`);
 }
 
-async function stream(request, take) {
+async function stream(request, take, signal) {
   const headers = { "Content-Type": "application/json" };
   if (at("key").value) headers.Authorization = `Bearer ${at("key").value}`;
-  const answer = await fetch("v1/chat/completions", { method: "POST", headers, body: JSON.stringify(request), signal: running.signal });
+  const answer = await fetch("v1/chat/completions", { method: "POST", headers, body: JSON.stringify(request), signal });
   if (!answer.ok) throw new Error(await reason(answer));
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -137,6 +152,10 @@ async function stream(request, take) {
       if (line.startsWith("data: ") && line !== "data: [DONE]") take(JSON.parse(line.slice(6)));
     }
   }
+}
+
+function reasonOf(error) {
+  return error instanceof TypeError ? "The server does not answer." : error.message;
 }
 
 async function reason(answer) {
@@ -159,6 +178,7 @@ function take(chunk, said, reply) {
   }
   if (choice) {
     reply.content += choice.delta.content ?? "";
+    reply.reasoning_content += choice.delta.reasoning_content ?? "";
     for (const part of choice.delta.tool_calls ?? []) joinCall(reply.tool_calls, part);
   }
   if (chunk.usage) final(chunk.usage);
@@ -235,13 +255,14 @@ function chart(id, values, tell, caption, label = String, top = Math.max(...valu
     return made;
   };
   const svg = make("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": values.map((v, i) => tell(i, v)).join("; ") });
-  const step = Math.min(WIDTH / values.length, 40), floor = HEIGHT - 14;
+  const step = Math.min(WIDTH / values.length, 40), floor = HEIGHT - 14, every = Math.ceil(14 / step);
   svg.append(make("line", { class: "floor", x1: 0, x2: WIDTH, y1: floor, y2: floor }));
   values.forEach((value, i) => {
     const height = (value / top) * (floor - 14), x = i * step;
     const bar = make("rect", { class: "bar", x: x + step * 0.15, y: floor - height, width: step * 0.7, height, rx: 1 });
     bar.append(make("title", {}, tell(i, value)));
-    svg.append(bar, make("text", { x: x + step / 2, y: HEIGHT - 3, "text-anchor": "middle" }, String(i + 1)));
+    svg.append(bar);
+    if (i % every === 0) svg.append(make("text", { x: x + step / 2, y: HEIGHT - 3, "text-anchor": "middle" }, String(i + 1)));
     if (value && step > 14) svg.append(make("text", { x: x + step / 2, y: floor - height - 3, "text-anchor": "middle" }, label(value)));
   });
   figure.replaceChildren(svg, element("figcaption", {}, caption));
@@ -253,7 +274,6 @@ function note(text) { at("note").textContent = text; }
 
 function fail(said, text) {
   said.append(element("span", { class: "failed" }, text));
-  note("");
 }
 
 function busy(is) {
@@ -281,6 +301,8 @@ function pick(origin) {
 
 function fresh() {
   running?.abort();
+  running = null;
+  busy(false);
   messages.length = 0;
   calls = [];
   session = newSession();
@@ -300,7 +322,7 @@ async function models() {
     at("model").replaceChildren(...data.map((m) => element("option", { value: m.id }, m.id)));
     note("");
   } catch (error) {
-    note(`Models: ${error.message}`);
+    note(`Models: ${reasonOf(error)}`);
   }
 }
 
