@@ -200,6 +200,16 @@ def test_a_generation_method_may_take_over() -> None:
 # --- caches and folders ------------------------------------------------------------------------
 
 
+def test_a_cache_of_a_class_of_the_models_own_is_compared_by_its_attributes() -> None:
+    model = shared_model("deepseek_v41")
+    ours, theirs = make_prompt_cache(model), make_prompt_cache(model)
+    for cache in (ours, theirs):
+        mx.eval(model(mx.array([PROMPT]), cache=cache))
+    assert differences(ours, theirs) == []
+    mx.eval(model(mx.array([[5]]), cache=ours))
+    assert "entry 0 (LayerCache): window" in differences(ours, theirs)
+
+
 def test_contents_leave_out_what_does_not_count() -> None:
     model = shared_model("llama")
     ours, theirs = make_prompt_cache(model), make_prompt_cache(model)

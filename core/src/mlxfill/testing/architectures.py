@@ -74,7 +74,6 @@ SIZES: dict[str, Any] = {
     # positions
     "rope_theta": 10000.0,
     "rope_local_base_freq": 10000.0,
-    "rope_scaling": None,
     "partial_rotary_factor": 0.5,
     "rotary_dim": 8,
     # sliding windows, and tokens chosen out of many
@@ -222,7 +221,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "index_topk": 4,
     },
     "ernie4_5_moe": {"moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1},
-    "exaone4": {"sliding_window_pattern": "LG"},
+    "exaone4": {"sliding_window_pattern": "LG", "rope_scaling": None},
     "exaone_moe": {"layer_types": _IN_TURN, "is_moe_layer": [False, True, True, True]},
     "falcon_h1": {
         "num_hidden_layers": 2,
@@ -248,6 +247,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "gemma4": _GEMMA4,
     "gemma4_text": _GEMMA4,
     "glm_moe_dsa": {"rope_parameters": _ROPE},
+    "glm4_moe": {"rope_scaling": None},
     "gpt2": {"n_layer": 2, "num_key_value_heads": 4},
     "gpt_neox": {
         "num_hidden_layers": 2,
@@ -262,6 +262,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "rope_theta": 150000,
         "rms_norm_eps": 1e-5,
     },
+    "granite": {"rope_scaling": None},
     "granitemoehybrid": {"layer_types": ["mamba", "attention", "mamba", "mamba"]},
     "hunyuan": {
         "num_shared_expert": 1,
@@ -294,6 +295,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "lfm2_moe": {"use_expert_bias": True, "full_attn_idxs": [2]},
     "lille-130m": {"block_size": 4096, "n_kv_heads": 2},
     "llama4": {
+        "rope_scaling": None,
         "attention_chunk_size": 8,
         "interleave_moe_layer_step": 2,
         "intermediate_size_mlp": 96,

@@ -22,6 +22,8 @@ def contents(entry: Any) -> dict[str, Any]:  # noqa: ANN401 - an entry of mlx-lm
     if isinstance(entry, ArraysCache):
         named = {str(i): array for i, array in enumerate(entry.cache)}
         return {**named, "left_padding": entry.left_padding, "lengths": entry.lengths}
+    if not hasattr(entry, "keys_and_values"):  # a class of a model's own
+        return dict(tree_flatten(vars(entry)))
     numbers = {"offset": entry.offset}
     if entry.empty() or not entry.offset:
         return numbers
