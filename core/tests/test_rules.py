@@ -6,11 +6,13 @@ import math
 from typing import Any
 
 import pytest
-from attrs import field, frozen
+from attrs import field, fields, fields_dict, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfill import InputError, rules
+from mlxfill import InputError, Sampling, rules
+from mlxfill.config import Generation
+from mlxfill.engine.options import Options
 
 
 @frozen(kw_only=True)
@@ -67,3 +69,20 @@ def test_an_illegal_value_is_named_with_what_would_be_legal(
 def test_legal_values_are_taken_as_they_are(**values: Any) -> None:
     made = Settings(**values)
     assert {name: getattr(made, name) for name in values} == values
+
+
+def _said(kind: type, name: str, value: object) -> str:
+    try:
+        kind(**{name: value})
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("attribute", fields(Generation), ids=lambda attribute: attribute.name)
+def test_config_and_options_have_the_same_defaults_and_limits(attribute: Any) -> None:
+    kind = Options if attribute.name in fields_dict(Options) else Sampling
+    assert fields_dict(kind)[attribute.name].default == attribute.default
+    for value in (-2, -1, -0.5, 0, 0.5, 1, 2, 3, 7, 16, 33, 1.5, None, "1", True, 10**7, 1 << 63):
+        config, request = (_said(k, attribute.name, value) for k in (Generation, kind))
+        assert bool(config) == bool(request), (value, config, request)
