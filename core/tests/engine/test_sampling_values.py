@@ -343,6 +343,14 @@ def test_the_global_generator_is_set_back(*, fails: bool) -> None:
     assert numbers(state[0]) == before
 
 
+@pytest.mark.parametrize("settings", [*FILTERS, {}, {"xtc_probability": 0.5}], ids=str)
+def test_a_choice_leaves_the_global_generator_alone(settings: dict[str, Any]) -> None:
+    state: Any = mx.random.state
+    before = numbers(state[0])
+    drawn(temperature=0.8, **settings)
+    assert numbers(state[0]) == before
+
+
 def test_a_greedy_draft_is_the_most_likely() -> None:
     assert numbers(Chooser(Sampling(seed=1)).draw(ROWS, PLACES)) == numbers(
         mx.argmax(ROWS, axis=-1)
