@@ -103,7 +103,8 @@ class Engine:
         )
         self.mlx_stream = generation_stream if stream is None else stream
         self.team = Team(group, self.mlx_stream)
-        self.team.check_same("setup", *self._setup())
+        if self.team.size > 1:
+            self.team.check_same("setup", *self._setup())
         self.target = Target(model, self.tokenizer, path)
         self.faults: list[Fault] = list(self.plugins.faults)
         self.rewinder = PluginRewinders(self.plugins, self.target, self.faults)
@@ -143,9 +144,8 @@ class Engine:
         :returns: an iterator of ``Piece``; leave it at any time.
         :raises InputError, TemplateError, CacheMismatchError: before anything is computed.
         """
-        settled = make_options(self._defaults(), options)
-        made = make_prompt(self.tokenizer, prompt, tools, settled.template_options)
-        return Opening(self, settled, list(self.faults)).run(made, tools)
+        opening, made = self._opening(prompt, tools, options)
+        return opening.run(made, tools)
 
     def generate(
         self,
@@ -177,9 +177,8 @@ class Engine:
             it again.
         :raises InputError, TemplateError: as ``stream``.
         """
-        settled = make_options(self._defaults(), options)
-        made = make_prompt(self.tokenizer, prompt, tools, settled.template_options)
-        Opening(self, settled, list(self.faults)).check(made, tools)
+        opening, made = self._opening(prompt, tools, options)
+        opening.check(made, tools)
         return made
 
     def resume(
@@ -252,8 +251,15 @@ class Engine:
 
         return AuditedRun.open(self, prompt, tools, options)
 
-    def _defaults(self) -> dict[str, Any]:
-        return attrs.asdict(self.config.generation)
+    def _opening(
+        self,
+        prompt: Any,  # noqa: ANN401
+        tools: Sequence[Mapping[str, Any]] | None,
+        options: Mapping[str, Any],
+    ) -> tuple[Opening, Prompt]:
+        settled = make_options(attrs.asdict(self.config.generation), options)
+        made = make_prompt(self.tokenizer, prompt, tools, settled.template_options)
+        return Opening(self, settled, list(self.faults)), made
 
     def forwarder(self, request: Request, options: Options, faults: list[Fault]) -> Forwarder:
         """What forwards the tokens of one request, with caches and processors of its own."""
