@@ -15,6 +15,7 @@ ten seconds ends the run and is left as ``timeout-...``.  Exit code 0: nothing w
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import sys
@@ -91,6 +92,8 @@ class Hunt:
         if time.monotonic() > self.until:
             sys.stdout.flush()
             os._exit(bool(self.found))  # libFuzzer would end with 0, whatever was found
+        # Where libFuzzer's alarm does not come through, this says at least where it hangs.
+        faulthandler.dump_traceback_later(2 * HANGS, exit=True)
         try:
             self.target.run(data)
         except Exception as error:  # noqa: BLE001 - what the hunt is for

@@ -63,6 +63,33 @@ CLI_WORDS = (
     *("--plugins", "spec-ngram", "--no-plugins", "--origins", "--config", "--help", "--version"),
     *("--checkpoint", "--tools", "--messages", "hello", "-1", "1e9", "nan", "", "{}", "[]"),
 )
+TEMPLATE_WORDS = (
+    *(
+        "{% for a in messages %}",
+        "{% for a in tools %}",
+        "{% for a in range(99) %}",
+        "{% endfor %}",
+    ),
+    *("{% if a %}", "{% if tools is none %}", "{% else %}", "{% endif %}", "{% break %}"),
+    *("{% macro f(a, b=f) %}", "{% endmacro %}", "{{ f(f) }}", "{% call f() %}", "{% endcall %}"),
+    *("{% set a = messages %}", "{% set n = namespace(a=n) %}", "{% set n.a = 'x' * 9999 %}"),
+    *("{{ a }}", "{{ a.role }}", "{{ a[0]['content'][::-1] }}", "{{ n.a }}", "{{ loop.previtem }}"),
+    *(
+        "{{ tools | tojson(indent=2) }}",
+        "{{ a | tojson }}",
+        "{{ f | tojson }}",
+        "{{ messages.x.y }}",
+    ),
+    *("{{ '%d' % a }}", "{{ a + 1 }}", "{{ 1 / 0 }}", "{{ 9 ** 9 ** 4 }}", "{{ a | join(1) }}"),
+    *("{{ a.__class__.__mro__ }}", "{{ messages | map(attribute='x') | list }}", "{{ self }}"),
+    *(
+        "{% generation %}",
+        "{% endgeneration %}",
+        "{{ strftime_now(a) }}",
+        "{{ raise_exception(a) }}",
+    ),
+    *("<user>", "<end>", "<reply>", "{#", "#}", "{% raw %}", "{% endraw %}", "{{", "}}"),
+)
 BUSY = frozenset({"serve", "bench", "demo", "doctor"})
 """Commands that listen, or take their time."""
 
@@ -367,12 +394,13 @@ TARGETS = {
     "template": Target(
         template,
         (
-            TEMPLATE.encode(),
+            TEMPLATE.replace("%}", "%}\n").encode(),
             b"{{ messages[0].content }}",
             b"{{ raise_exception('no') }}",
             b"{% macro a(b) %}{{ b }}{% endmacro %}{{ a(tools) }}{{ strftime_now('%Y') }}",
         ),
-        ("{% for", "%}", "{{", "}}", "range(99)", "tojson", "loop", ".__class__", "namespace("),
+        TEMPLATE_WORDS,
+        of_words,
     ),
     "messages": Target(
         messages,
