@@ -146,9 +146,12 @@ class Drafter:
         Over n tokens to come, rounds at r tokens a plain step save ``n - n / r`` steps.  Nobody
         knows n: it is taken for as long as the last replies were.
         """
-        to_come = min(self._to_come, budget)
-        owed = untold * self.telling
-        return owed < to_come and self.promise * (1.0 - owed / to_come) > MARGIN
+        share = self.share(untold, budget)
+        return self.promise * (1.0 - share) > MARGIN
+
+    def share(self, untold: int, budget: float = math.inf) -> float:
+        """What it costs to tell it of ``untold`` tokens, in plain steps for each token to come."""
+        return untold * self.telling / max(min(self._to_come, budget), 1.0)
 
     @property
     def telling(self) -> float:

@@ -201,8 +201,8 @@ class Drafting:
             draft_cost=lambda depth: self.cost_now(gate, depth),
             credit=self.drafter.credit,
         )
+        self._know(gate)
         drafter, curve = self.drafter, gate.curve
-        drafter.step_ms = 0.0 if curve.fixed else curve.quiet_step_ms
         drafter.promise = plan.ratio
         if plan.depth and drafter.pays(self._untold, room + 1):
             return plan
@@ -211,6 +211,15 @@ class Drafting:
         if not tried:
             self._idle = BETWEEN_PLANS
         return Plan(tried, 0.0)
+
+    def _know(self, gate: Gate) -> None:
+        """Times are told in steps."""
+        self.drafter.step_ms = 0.0 if gate.curve.fixed else gate.curve.quiet_step_ms
+
+    def telling(self, gate: Gate, room: int) -> float:
+        """Plain steps, for each token to come, that it costs to tell it what it does not know."""
+        self._know(gate)
+        return self.drafter.share(self._untold, room + 1)
 
     def _finds_out(self, gate: Gate, limit: int) -> bool:
         """Whether to draft so that the cost of rounds becomes known.
