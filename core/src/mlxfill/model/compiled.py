@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
-from mlxfill.model.reading import one_float
+from mlxfill.model.reading import apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -147,9 +147,7 @@ def _fits(cache: list[Any], fresh: int) -> bool:
 
 def _alike(compiled: mx.array, own: mx.array) -> bool:
     """Whether two answers are equal up to the order of sums."""
-    scale = mx.maximum(mx.abs(own).max(), 1.0)
-    off = one_float((mx.abs(compiled - own).max() / scale).astype(mx.float32))
-    return off <= max(ROUNDING * mx.finfo(own.dtype).eps, LEAST_TOLERANCE)
+    return apart(compiled, own) <= max(ROUNDING * mx.finfo(own.dtype).eps, LEAST_TOLERANCE)
 
 
 def _tuple(answer: Any) -> tuple[mx.array, ...]:  # noqa: ANN401
