@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import pytest
+from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +29,7 @@ from mlxfill.testing import (
 if TYPE_CHECKING:
     from mlxfill import Engine
 
-COUNT = 6
+COUNT, BEGUN = 6, 5
 LENGTHS = (1, 2, 9, 10, 11, 12, 25, 30, 31, 70)
 CHOICES = random.Random(5)
 PROMPTS = [[CHOICES.randrange(1, VOCAB) for _ in range(length)] for length in LENGTHS]
@@ -50,12 +51,36 @@ def engine_of(name: str, taps: tuple[int, ...] = ()) -> Engine:
     return engine_with(shared_model(name), Guest(drafter=drafter) if taps else Guest())
 
 
-REQUEST = st.tuples(
-    st.integers(0, len(PROMPTS) - 1),
-    st.sampled_from([5, 16, 2048]),  # prefill_step_size
-    st.integers(0, 4),  # the round in which it arrives
-    st.sampled_from(["stays", "stays", "stays", "leaves", "cancels"]),
-    st.integers(0, 4),  # the round in which it goes
+@cache
+def begun(name: str, prompt: int) -> PromptCache | None:
+    """Caches of the first five tokens of a prompt."""
+    if len(PROMPTS[prompt]) <= BEGUN:
+        return None
+    taken: list[PromptCache] = []
+    plain(shared_model(name), PROMPTS[prompt], 1, snapshot_at=BEGUN, on_prefill_done=taken.append)
+    return taken[0]
+
+
+@frozen
+class Asked:
+    """A request: when it comes, and whether it goes before its end."""
+
+    prompt: int
+    step: int
+    warm: bool
+    arrival: int
+    what: str
+    going: int
+
+
+ASKED = st.builds(
+    Asked,
+    prompt=st.integers(0, len(PROMPTS) - 1),
+    step=st.sampled_from([5, 16, 2048]),
+    warm=st.booleans(),
+    arrival=st.integers(0, 4),
+    what=st.sampled_from(["stays", "stays", "stays", "leaves", "cancels"]),
+    going=st.integers(0, 4),
 )
 
 
@@ -63,47 +88,47 @@ REQUEST = st.tuples(
 @given(
     st.sampled_from(MODELS),
     st.sampled_from([(), (0, 1)]),
-    st.lists(REQUEST, min_size=2, max_size=7),
+    st.lists(ASKED, min_size=2, max_size=7),
     st.integers(2, 8),
 )
 def test_each_reply_is_that_of_its_prompt_alone(
-    name: str, taps: tuple[int, ...], requests: list[tuple[int, int, int, str, int]], max_rows: int
+    name: str, taps: tuple[int, ...], requests: list[Asked], max_rows: int
 ) -> None:
     engine = engine_of(name, taps)
     rows = RowScheduler(engine, max_rows=max_rows)
     stops = [threading.Event() for _ in requests]
     runs = [
         engine.stream(
-            PROMPTS[prompt],
+            PROMPTS[asked.prompt],
             max_tokens=COUNT,
             eos_token_ids=(),
-            prefill_step_size=step,
+            prefill_step_size=asked.step,
             cancel=stop,
+            # A drafter with taps would sit out after tokens that it has not seen.
+            cache=begun(name, asked.prompt) if asked.warm and not taps else None,
         )
-        for (prompt, step, *_), stop in zip(requests, stops, strict=True)
+        for asked, stop in zip(requests, stops, strict=True)
     ]
-    arrivals = [request[2] for request in requests]
     number = 0
-    while number <= max(arrivals) or len(rows):
-        for at, (_, _, arrival, what, leaving) in enumerate(requests):
-            if arrival == number:
-                rows.add(runs[at])
-            if number == max(leaving, arrival) and what == "leaves":
-                rows.drop(runs[at])
-            if number == max(leaving, arrival) and what == "cancels":
-                stops[at].set()
+    while len(rows) or any(asked.arrival >= number for asked in requests):
+        for run, stop, asked in zip(runs, stops, requests, strict=True):
+            if asked.arrival == number:
+                rows.add(run)
+            if max(asked.arrival, asked.going) == number:
+                if asked.what == "leaves":
+                    rows.drop(run)
+                elif asked.what == "cancels":
+                    stop.set()
         rows.round()
         number += 1
-    for run, (prompt, _, _, what, _) in zip(runs, requests, strict=True):
-        result = run.result()
+    for run, asked in zip(runs, requests, strict=True):
+        result, expected = run.result(), alone(name, asked.prompt)
         assert result.faults == []
-        expected = alone(name, prompt)
-        if what == "stays":
+        if asked.what == "stays":
             assert (result.tokens, result.finish_reason) == (expected, "length")
         assert result.tokens == expected[: len(result.tokens)]
-        assert result.stats.cache_tokens == tuple(
-            [*PROMPTS[prompt], *result.tokens][: len(result.stats.cache_tokens)]
-        )
+        known, held = [*PROMPTS[asked.prompt], *result.tokens], result.stats.cache_tokens
+        assert held == tuple(known[: len(held)])
 
 
 @pytest.mark.parametrize(
