@@ -1,4 +1,14 @@
-"""Finds plugins, switches them on, and calls their hooks.  Nothing else touches pluggy."""
+"""Finds plugins, switches them on, and calls their hooks.  Nothing else touches pluggy.
+
+From what is installed to an answer that can be relied on::
+
+    discovery    entry points, read without importing anything
+    manager      which plugins are on, in which order, with which settings
+    hooks        every hook as a typed method
+    registry     pluggy: who implements a hook, by priority
+    answers      what a hook returned, checked
+    faults       what a plugin did wrong, in one line
+"""
 
 from mlxfill.plugins.discovery import Catalogue, Claim, scan
 from mlxfill.plugins.manager import PluginManager
