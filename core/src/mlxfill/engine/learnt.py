@@ -43,7 +43,7 @@ class Learnt:
         self._survivals: dict[tuple[str, str], Survival] = {}
         self._no_rewind: str | None = None
         self._no_rows: str | None = None
-        self._readings: Readings | None = None
+        self._readings = Readings.NONE
         self._fingerprint: str | None = None
 
     def no_rewind(self) -> str:
@@ -56,12 +56,12 @@ class Learnt:
         """Why requests cannot share forwards of this model; "" when they can."""
         if self._no_rows is None:
             self._no_rows = prove_rows(self._target)
+            self._readings = Readings.NONE if self._no_rows else prove_readings(self._target)
         return self._no_rows
 
     def readings(self) -> Readings:
-        """Which prompts this model may read in one forward."""
-        if self._readings is None:
-            self._readings = prove_readings(self._target)
+        """Which prompts may be read in one forward, where requests can share them."""
+        self.no_rows()
         return self._readings
 
     def fingerprint(self) -> str:
