@@ -49,6 +49,8 @@ def _biases(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
             raise InputError(f"{attribute.name} must {legal}, not to {bias!r}")
 
 
+_LONGEST = (1 << 31) - 1
+"""Tokens; mlx slices by 32-bit integers."""
 _PENALTY = rules.number(0, optional=True)
 _SIGNED_PENALTY = rules.number(-1e6, 1e6, optional=True)
 
@@ -72,11 +74,11 @@ class Sampling:
     xtc_special_tokens: tuple[int, ...] = field(default=(), converter=tuple)
     seed: int | None = field(default=None, validator=_seed)
     repetition_penalty: float | None = field(default=None, validator=_PENALTY)
-    repetition_context_size: int = field(default=20, validator=rules.whole(1))
+    repetition_context_size: int = field(default=20, validator=rules.whole(1, _LONGEST))
     presence_penalty: float | None = field(default=None, validator=_SIGNED_PENALTY)
-    presence_context_size: int = field(default=20, validator=rules.whole(1))
+    presence_context_size: int = field(default=20, validator=rules.whole(1, _LONGEST))
     frequency_penalty: float | None = field(default=None, validator=_SIGNED_PENALTY)
-    frequency_context_size: int = field(default=20, validator=rules.whole(1))
+    frequency_context_size: int = field(default=20, validator=rules.whole(1, _LONGEST))
     logit_bias: Mapping[int, float] | None = field(default=None, validator=_biases)
 
     @property

@@ -297,5 +297,10 @@ def test_what_was_read_before_need_not_be_read_again() -> None:
         read = engine.check(PROMPT, **OPTIONS)
         assert list(read.ids) == PROMPT
         assert engine.generate(read, **OPTIONS).tokens == engine.generate(PROMPT, **OPTIONS).tokens
+        mx.random.seed(7)
+        drawn = mx.random.uniform().item()
+        mx.random.seed(7)
+        engine.check(PROMPT, temperature=1.0)  # may be in another thread: it draws nothing
+        assert mx.random.uniform().item() == drawn
         with pytest.raises(InputError, match="schema needs a plugin"):
             engine.check(read, schema={"type": "object"}, **OPTIONS)

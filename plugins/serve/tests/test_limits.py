@@ -59,6 +59,21 @@ def test_a_client_that_waits_for_the_whole_and_hangs_up_frees_its_row_too(served
     assert served.idle(within=5)
 
 
+def test_a_client_that_hangs_up_before_its_request_is_whole_is_no_fault(served: Any) -> None:
+    host, port = served.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as sock:
+        sock.sendall(
+            f"POST {CHAT} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9\r\n\r\n{{".encode()
+        )
+    until, gone = time.monotonic() + 5, f'path="{CHAT}",status="499"'
+    with served.http() as http:
+        while gone not in http.get("/metrics").text and time.monotonic() < until:
+            time.sleep(0.01)
+        told = http.get("/metrics").text
+    assert gone in told
+    assert 'status="500"' not in told
+
+
 # --- bounds -------------------------------------------------------------------------------
 
 
@@ -136,7 +151,7 @@ def test_a_key_is_needed_where_one_is_set(serve_tiny: Any) -> None:
 
 def test_pages_of_other_sites_may_not_ask(served: Any) -> None:
     with served.http() as http:
-        for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
+        for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "http://[::1"):
             refused = http.post(CHAT, json={"messages": HELLO}, headers={"Origin": origin})
             assert refused.status_code == 403
             assert error_of(refused)["code"] == "origin_not_allowed"

@@ -58,6 +58,7 @@ WRONG: list[tuple[dict[str, Any], str, str | None]] = [
     ({"stream": "yes"}, "stream", "stream"),
     ({"repetition_penalty": -1}, "repetition_penalty", "repetition_penalty"),
     ({"repetition_context_size": 0}, "repetition_context_size", "repetition_context_size"),
+    ({"repetition_context_size": 10**15}, "from 1 to 2147483647", "repetition_context_size"),
     ({"temprature": 1}, "unknown field 'temprature'; did you mean 'temperature'?", "temprature"),
     ({"x" * 10_000: 1}, "unknown field", None),
     ({"mlxfill": {"origin": True}}, "unknown field 'mlxfill.origin'", "mlxfill.origin"),

@@ -15,11 +15,11 @@ from mlxfill.engine.checkpoint.plain import packed
 from mlxfill.engine.forward import Forwarder
 from mlxfill.engine.gate import CostCurve, Gate
 from mlxfill.engine.guarded import NamedProcessor
+from mlxfill.engine.holder import find_holder
 from mlxfill.engine.method import check_method
 from mlxfill.engine.prompt import render
 from mlxfill.engine.proposers import Proposers
 from mlxfill.engine.run import Run
-from mlxfill.engine.schema import find_holder
 from mlxfill.engine.sealed import sealed
 from mlxfill.engine.session import PROPOSE_BUDGET_S, Rules, Session
 from mlxfill.engine.trace import Trace
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from mlxfill.contracts import Fault
     from mlxfill.engine.engine import Engine
+    from mlxfill.engine.holder import Holder
     from mlxfill.engine.options import Options
     from mlxfill.engine.prewarm import Held
     from mlxfill.engine.prompt import Prompt
-    from mlxfill.engine.schema import Holder
     from mlxfill.engine.trace import Sink
     from mlxfill.sampling import Sampling
 
@@ -87,6 +87,10 @@ class Opening:
 
     def check(self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None) -> None:
         """Raise what ``run`` would raise of this request; nothing is opened, nobody hears of it."""
+        sampling = self.options.sampling
+        if sampling.seed is None:  # to draw one is for the thread that generates
+            seeded = attrs.evolve(sampling, seed=0)
+            self.options = attrs.evolve(self.options, sampling=seeded)
         ids, _ = admit(self.engine, self.options, prompt)
         request = self._request(ids, prompt, tools)
         find_holder(self.engine.plugins, request, self.faults)

@@ -8,6 +8,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -60,7 +61,12 @@ def make_app(
         Middleware(Guard, settings=settled),
         *([_cors(settled)] if settled.origins else []),
     ]
-    handlers = {ApiError: _api_error, HTTPException: _http_error, Exception: _any_error}
+    handlers = {
+        ApiError: _api_error,
+        HTTPException: _http_error,
+        ClientDisconnect: _nobody,
+        Exception: _any_error,
+    }
     return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
 
 
@@ -84,6 +90,11 @@ async def _http_error(request: Request, error: Exception) -> Response:
         return as_api_error(error).response()
     said = f"{request.method} {request.url.path[:80]}: {error.detail}"
     return ApiError(error.status_code, said, headers=dict(error.headers or {})).response()
+
+
+async def _nobody(_: Request, __: Exception) -> Response:
+    """The client was gone before it had said everything."""
+    return Response(status_code=499)
 
 
 async def _any_error(_: Request, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import getrandbits
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from mlxfill_serve.jobs import Progress
     from mlxfill_serve.settings import ServeSettings
 
+SEED_BITS = 62
 SEEDS = 1 << 63
 SAMPLING = (
     "temperature",
@@ -83,7 +85,7 @@ class Question:
         :raises MlxfillError: the engine would not answer it.
         :raises ApiError: it may not be audited.
         """
-        options = dict(self.options)
+        options = {"seed": getrandbits(SEED_BITS), **self.options}
         if options.get("xtc_probability"):  # mlx-lm's servers and command line spare these
             spared = [*engine.tokenizer.encode("\n"), *engine.tokenizer.eos_token_ids]
             options["xtc_special_tokens"] = spared
@@ -102,7 +104,7 @@ class Question:
     def open(self, engine: Engine, progress: Progress, *, index: int = 0) -> Run | AuditedRun:
         """The run that answers; further choices differ by their seeds."""
         options = {**self.options, "on_prefill_progress": progress}
-        if index and options.get("seed") is not None:
+        if index:
             options["seed"] = (options["seed"] + index) % SEEDS
         opened = engine.audited if self.audit else engine.stream
         return opened(self.prompt, tools=self.tools, **options)

@@ -56,7 +56,7 @@ class Guard:
         return None
 
     def _allows(self, origin: str, host: str) -> bool:
-        return bool(self._origins & {ANY, origin}) or urlsplit(origin).netloc == host
+        return bool(self._origins & {ANY, origin}) or _netloc(origin) == host
 
     def _knows(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -83,6 +83,14 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _netloc(url: str) -> str:
+    """Host and port of a URL; "" where there are none."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return ""
 
 
 def _name(url: str) -> str:
