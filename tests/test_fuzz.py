@@ -30,6 +30,11 @@ FOUND = {
     ],
     "messages": [b'{"messages": "a", "tools": 1}', b'{"messages": "a", "tools": true}'],
     "weights": [b"i0", b"i[]", b"inull", b'i"a"', b'i{"weight_map": [1]}'],
+    "schema": [
+        b'{"const": -9223372036854775808}',
+        b'{"enum": [-9223372036854775807]}',
+        b'{"type": "integer", "multipleOf": 2147483648}',
+    ],
     "config": [b"[plugins.i-llhefco]\nk = 8\n[plugins.spc-ngram]\nmat8ch = 'first'\n"],
 }
 """Inputs that once brought out something else than an error of mlxfill's own."""

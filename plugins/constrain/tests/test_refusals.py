@@ -60,6 +60,26 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"lark": "start: " + "(" * 3000 + '"a"' + ")" * 3000},
         "too deeply nested",
     ),
+    "a constant at the end of 64 bits": ({"const": -(2**63)}, f"-{2**63} is below -92"),
+    "a value at the end of 64 bits": ({"enum": [[1, -(2**63) + 9]]}, "is below -92"),
+    "a range at the end of 64 bits": (
+        {"type": "integer", "minimum": -(2**63), "maximum": -(2**63) + 1},
+        "is below -92",
+    ),
+    "the end of 64 bits in a grammar": (
+        {"lark": f'start: %json {{"const": {-(2**63)}}}'},
+        "is below",
+    ),
+    "a large multiple": ({"type": "integer", "multipleOf": 2**31}, "multipleOf of 2147483648"),
+    "a multiple of many digits": ({"type": "number", "multipleOf": 0.99991}, "multipleOf of 99991"),
+    "multiples together": (
+        {"type": "integer", "allOf": [{"multipleOf": 997}, {"multipleOf": 991}]},
+        "multipleOf of 988027",
+    ),
+    "a large multiple in a grammar": (
+        {"lark": 'start: %json {"type": "integer", "multipleOf" : 99991}'},
+        "multipleOf of 99991",
+    ),
     "too long": ({"enum": ["a" * 200_001]}, "200015 characters, more than the 200000"),
 }
 
@@ -85,6 +105,9 @@ HARD: dict[str, Any] = {
         "properties": {f"p{i}": {"type": "boolean"} for i in range(300)},
         "additionalProperties": False,
     },
+    "multiples": {"type": "number", "allOf": [{"multipleOf": 0.25}, {"multipleOf": 1e6}]},
+    "a small multiple": {"anyOf": [{"const": "a"}, {"type": "number", "multipleOf": 0.01}]},
+    "large numbers": {"enum": [-(2**62), 2**64, -1e300, 0]},
     "large bounds": {"type": "array", "items": {"const": 1}, "maxItems": 10**9},
     "a recursive type": {
         "$defs": {"n": {"type": "array", "items": ref("n"), "maxItems": 1}},

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from mlxfill import InputError
+from mlxfill_constrain.numbers import check_numbers
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -98,6 +99,7 @@ def _refusal(said: str) -> InputError:
 def _grammar(schema: Schema, whitespace: Whitespace) -> str:
     from llguidance import LLMatcher
 
+    check_numbers(schema)
     match schema.kind:
         case "json":
             options: Any = SEPARATORS[whitespace]
