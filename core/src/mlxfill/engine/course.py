@@ -77,6 +77,11 @@ class Course:
         """Tokens that may still be emitted."""
         return self.session.budget
 
+    @property
+    def asks(self) -> bool:
+        """Whether there is anybody who may offer something."""
+        return bool(self.session.seats) or self.drafting is not None
+
     # --- offers and plans ----------------------------------------------------------------
 
     def ask(self) -> Offer | None:

@@ -120,7 +120,7 @@ class DecodeLoop(Course):
 
     def _cold(self, offer: Offer | None) -> Iterator[Emitted]:
         """Pipelined steps, until the end or until someone asks for the token in flight."""
-        return self._watched(offer) if self.session.seats or self.drafting else self._alone()
+        return self._watched(offer) if self.asks else self._alone()
 
     def _alone(self) -> Iterator[Emitted]:
         """Steps to the end with nobody to ask."""

@@ -53,6 +53,15 @@ class Row:
     first: Callable[[int, mx.array], list[Emitted]] | None = None
     first_row: mx.array | None = None
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether the next step may be dispatched before the token in flight is read.
+
+        Whoever offers or processes tokens sees the first one before anything follows it.
+        """
+        course = self.course
+        return self.first is None or not (course.asks or course.forwarder.one_by_one)
+
 
 class RowLoop:
     """Rows that share forwards.  Rows join and leave between rounds.
@@ -278,7 +287,7 @@ class RowLoop:
         sessions = [row.course.session.tokens for row in self.rows]
         flight = self.forwarder.step(pending, sessions, unread)
         for row in self.rows:
-            if row.first is None:
+            if row.first is None or unread:
                 row.course.counters.steps += 1
                 row.course.note_taps(row.course.forwarder.last_taps)
         return flight
@@ -308,7 +317,7 @@ class RowLoop:
         if pausing or self._hot:
             return False
         return all(
-            row.first is None and row.course.budget > 1 and not row.course.cancelled()
+            row.overlaps and row.course.budget > 1 and not row.course.cancelled()
             for row in self.rows
         )
 
