@@ -9,6 +9,7 @@ Each line imports what stands below it, never what stands above (``lint-imports`
       admission             what this engine refuses
       beginning             caches of earlier prompts (prewarm, prompt_store, boundaries)
       proposers             who guesses: sources at the table, the drafter (mount, learnt)
+      holder                who holds the reply to a schema
     scheduler             several requests share forwards: rows join and leave
     run                   the stages of one request, and its pieces (brake: ends or rests it)
     checkpoint/           a run on the disk, and what it must find again there

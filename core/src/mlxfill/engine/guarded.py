@@ -38,10 +38,11 @@ class NamedProcessor:
 
     plugin: str
     process: Callable[[mx.array, mx.array], mx.array]
+    part: str = "its logits processor"
 
     def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
         """``[L]`` tokens and ``[1, V]`` logits to logits."""
-        with named(self.plugin, "its logits processor"):
+        with named(self.plugin, self.part):
             answer = self.process(tokens, logits)
             if not isinstance(answer, mx.array):
                 raise TypeError(f"answered {type(answer).__name__}, not an mx.array")

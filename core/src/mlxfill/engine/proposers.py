@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from mlxfill.engine.drafter import Drafter
     from mlxfill.engine.engine import Engine
     from mlxfill.engine.forward import Forwarder
+    from mlxfill.engine.holder import Holder
     from mlxfill.engine.options import Options
     from mlxfill.engine.prewarm import Held
-    from mlxfill.engine.schema import Holder
 
 
 class Proposers:

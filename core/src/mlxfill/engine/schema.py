@@ -1,22 +1,13 @@
-"""The option ``schema``: the forms in which it may be given, and who holds the reply to it."""
+"""The option ``schema``: the forms in which it may be given."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attrs import frozen
-
-from mlxfill.contracts import Fault, Request, Schema
-from mlxfill.errors import InputError, MlxfillError, PluginError
-from mlxfill.plugins.faults import one_line
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-
-    from mlxfill.contracts import Constraint
-    from mlxfill.plugins import PluginManager
+from mlxfill.contracts import Schema
+from mlxfill.errors import InputError
 
 ANY_OBJECT = {"type": "object"}
 FORMS = 'a JSON schema, {"type": "json_object"}, {"regex": ...} or {"lark": ...}'
@@ -75,53 +66,3 @@ def _text(kind: str, value: object) -> str:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 - fits a line
-
-
-@frozen
-class Holder:
-    """A plugin's constraint.  An error in it ends the request: the reply would not be held."""
-
-    plugin: str
-    constraint: Constraint
-
-    def mask(self, tokens: mx.array, logits: mx.array) -> mx.array:
-        """``Constraint.mask``."""
-        try:
-            return self.constraint.mask(tokens, logits)
-        except MlxfillError:
-            raise
-        except Exception as error:
-            raise PluginError(self._failed(error)) from error
-
-    def complete(self) -> bool:
-        """``Constraint.complete``."""
-        try:
-            return self.constraint.complete()
-        except Exception as error:
-            raise PluginError(self._failed(error)) from error
-
-    def _failed(self, error: Exception) -> str:
-        return f"plugin {self.plugin!r} failed to hold the reply to its schema: {one_line(error)}"
-
-
-def find_holder(plugins: PluginManager, request: Request, faults: list[Fault]) -> Holder | None:
-    """Who holds this request to its schema; None when it has none.
-
-    :raises InputError: a plugin refuses the schema, or none can hold it.
-    :raises PluginError: the one that could fails.
-    """
-    if request.schema is None:
-        return None
-    tried: list[Fault] = []
-    found = plugins.constraint(request, tried)
-    faults += tried
-    if found is not None:
-        return Holder(*found)
-    if tried:
-        raise PluginError(f"plugin {tried[0].plugin!r} fails on the schema: {tried[0].message}")
-    cure = (
-        "constrain is installed, but off: list it in [plugins] enabled or in --plugins"
-        if plugins.is_off("constrain")
-        else "pip install mlxfill-constrain and switch it on"
-    )
-    raise InputError(f"schema needs a plugin that holds replies to it: {cure}")
