@@ -59,6 +59,19 @@ def test_nothing_is_fixed_or_rewound_unless_said() -> None:
     assert curve.points == {1: 1.0}
 
 
+def test_a_curve_is_what_it_knows_of_windows() -> None:
+    """Whatever was asked of it, and however long a step takes."""
+    asked, other = CostCurve({1: 1.0, 4: 2.0}), CostCurve({1: 1.0, 4: 2.0})
+    asked.cost(9)
+    asked.observe(1, 5.0)
+    assert asked == other
+    assert repr(asked) == "CostCurve(points={1: 1.0, 4: 2.0}, rewind=0.0, fixed=False)"
+    asked.observe(4, 10.0)
+    assert asked == other  # as it had thought
+    asked.observe(4, 20.0)
+    assert asked != other
+
+
 def test_a_step_takes_the_median_of_the_newest_nine() -> None:
     curve = CostCurve()
     assert (curve.step_ms, curve.quiet_step_ms) == (0.0, 0.0)
@@ -334,7 +347,7 @@ def test_a_gate_that_is_off_drafts_all_that_there_is() -> None:
 
 def test_a_closed_gate_tries_a_window_where_drafts_are_almost_sure() -> None:
     """At the 33rd time that it could have, until it has; and only where little can be lost."""
-    cheap = CostCurve({1: 1.0, 8: 8.7}, fixed=True)
+    cheap = CostCurve({1: 1.0, 2: 2.3, 8: 8.7}, fixed=True)
 
     def tries(curve: CostCurve, survival: Survival, limit: int, **more: Any) -> list[int]:
         gate = Gate(curve, purse=Purse(more.pop("steps", 9.0)))
@@ -353,7 +366,7 @@ def windows(gate: Gate, turns: int) -> Sequence[int]:
 
 
 def test_after_a_window_a_closed_gate_waits_again() -> None:
-    gate = Gate(CostCurve({1: 1.0, 8: 8.7}, fixed=True))
+    gate = Gate(CostCurve({1: 1.0, 2: 2.3, 8: 8.7}, fixed=True))
     gate.purse.steps = 20.0
     assert windows(gate, 33)[-1] == 7
     gate.settle(7, 7)
@@ -365,7 +378,7 @@ def test_after_a_window_a_closed_gate_waits_again() -> None:
 
 
 def test_a_try_wins_a_step() -> None:
-    gate = Gate(CostCurve({1: 1.0, 8: 8.7}, fixed=True))
+    gate = Gate(CostCurve({1: 1.0, 2: 2.3, 8: 8.7}, fixed=True))
     gate.purse.steps = 20.0
     plans = [gate.plan(sure(0.99), 0, 7) for _ in range(33)]
     assert [plan.gain for plan in plans] == [0.0] * 32 + [1.0]

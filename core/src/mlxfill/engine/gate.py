@@ -124,7 +124,7 @@ BUCKETS = (0, 1, 2, 3, 4, 6, 9, 13, 21, 33)
 PRIOR = (0.2, 0.25, 0.5, 0.62, 0.75, 0.85, 0.92, 0.95, 0.97, 0.98)
 PRIOR_WEIGHT = 4.0
 DECAY = 0.96
-_BUCKET_OF = [max(i for i, low in enumerate(BUCKETS) if low <= s) for s in range(BUCKETS[-1] + 1)]
+_BUCKET_OF = [max(i for i, low in enumerate(BUCKETS) if low <= s) for s in range(BUCKETS[-1])]
 
 
 def bucket_of(evidence: int) -> int:
