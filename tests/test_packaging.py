@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from mlxfill.cli.commands import ELSEWHERE
+
 ROOT = Path(__file__).parents[1]
 CORE = ROOT / "core"
 PLUGINS = sorted(project.parent for project in ROOT.glob("plugins/*/pyproject.toml"))
@@ -127,6 +129,15 @@ def test_the_root_knows_every_member() -> None:
     assert set(tool["ruff"]["lint"]["isort"]["known-first-party"]) == packages
     sources = {(folder / "src").relative_to(ROOT).as_posix() for folder in MEMBERS}
     assert sources <= set(tool["mypy"]["mypy_path"])
+
+
+def test_the_core_knows_what_to_install_for_a_command_of_a_plugin() -> None:
+    announced = {
+        command: settings(folder)["project"]["name"]
+        for folder in PLUGINS
+        for command in settings(folder)["project"]["entry-points"].get("mlxfill.commands", {})
+    }
+    assert announced == ELSEWHERE
 
 
 # --- imports ---------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mlxfill.cli import main
+from mlxfill.plugins import Catalogue
 from mlxfill.testing.installed import HEADER
 
 if TYPE_CHECKING:
@@ -100,6 +101,21 @@ def test_wrong_use_is_one_line_and_exit_code_2(
 
 def test_a_misspelt_command_gets_the_nearest_one(run: Any) -> None:
     assert "Did you mean 'config'?" in run("confg").err
+
+
+@pytest.mark.parametrize(
+    ("command", "distribution"), [("serve", "mlxfill-serve"), ("tune", "mlxfill-bench")]
+)
+def test_a_command_of_a_plugin_that_is_not_installed(
+    run: Any, monkeypatch: pytest.MonkeyPatch, command: str, distribution: str
+) -> None:
+    for place in ("mlxfill.cli.commands.scan", "mlxfill.plugins.manager.scan"):
+        monkeypatch.setattr(place, lambda: Catalogue({}, {}, {}, []))
+    outcome = run(command)
+    assert outcome.code == 2
+    assert outcome.complaints == [
+        f"the command {command!r} comes with a plugin: pip install {distribution}"
+    ]
 
 
 def test_the_program_is_started_as_a_module_too() -> None:

@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING
 import typer
 from typer.main import get_group
 
+from mlxfill.errors import InputError
 from mlxfill.plugins import PluginManager, scan
 from mlxfill.plugins.faults import one_line
 
 if TYPE_CHECKING:
     from mlxfill.cli.invocation import Invocation
     from mlxfill.plugins import Claim
+
+ELSEWHERE = {
+    "bench": "mlxfill-bench",
+    "mtp": "mlxfill-spec-qwen-mtp",
+    "serve": "mlxfill-serve",
+    "tune": "mlxfill-bench",
+}
+"""Commands of plugins that the documentation speaks of, and the distributions that bring them."""
 
 
 def announce(app: typer.Typer) -> None:
@@ -35,6 +44,7 @@ def add_command(app: typer.Typer, word: str, invocation: Invocation) -> None:
 
     :raises PluginError: the announced command cannot be had.
     :raises ConfigError: the config is wrong.
+    :raises InputError: its plugin is not installed.
     """
     catalogue = scan()
     if word in catalogue.commands:
@@ -42,6 +52,10 @@ def add_command(app: typer.Typer, word: str, invocation: Invocation) -> None:
         added = _announced_commands(owner, word, invocation)
     else:
         added = _any_commands(invocation)
+        if word in ELSEWHERE and word not in get_group(added).commands:
+            raise InputError(
+                f"the command {word!r} comes with a plugin: pip install {ELSEWHERE[word]}"
+            )
     app.add_typer(added)  # without a name: its commands stand beside those of the core
 
 

@@ -46,7 +46,10 @@ def find_model(name: str, resolve: Callable[[str], Path | None]) -> Path:
     if resolved is not None:
         return resolved
     if name in EMBEDDED:
-        message = f"model {name!r} comes with a plugin: pip install mlxfill-model-tiny"
+        message = (
+            f"model {name!r} comes with a plugin: pip install mlxfill-model-tiny, or name a model"
+            " of your own"
+        )
         raise ModelNotFoundError(message)
     if path.exists():
         message = f"{name} is a file; a model is a folder with config.json and *.safetensors"
