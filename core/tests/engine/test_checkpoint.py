@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import pytest
@@ -22,6 +22,9 @@ from mlxfill.testing import (
     tiny_model,
     tiny_tokenizer,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PROMPT = [7, 30, 9, 30, 11, 4] * 3
 COUNT = 40
@@ -43,6 +46,23 @@ def resumed(model: Any, source: Any, *guests: Guest, **options: Any) -> mlxfill.
     trusted = options.pop("trusted", ())
     with engine_with(model, *guests, trusted=trusted) as engine:
         return engine.resume(source, **options).result()
+
+
+def test_a_reply_without_tokens_is_told_to_no_source() -> None:
+    class Newest:
+        name, window, newest = "newest", 1, 0
+
+        def propose(self, view: mlxfill.TokenView) -> None: ...
+
+        def observe(self, ids: Sequence[int]) -> None:
+            self.newest = ids[-1]
+
+        def resolved(self, proposal: mlxfill.Proposal, accepted: int) -> None: ...
+
+    model = shared_model("llama")
+    (empty,) = stored(model, max_tokens=0)
+    result = resumed(model, empty, Guest(sources=[lambda _: Newest()]))
+    assert (result.tokens, result.faults) == ([], [])
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

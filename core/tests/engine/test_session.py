@@ -83,6 +83,18 @@ def only_offer(proposal: Proposal, **rules: Any) -> tuple[tuple[int, ...], Polic
     return offer.ids, offer.policy
 
 
+def test_sources_are_told_of_tokens_and_never_of_none() -> None:
+    class Strict(Asked):
+        def observe(self, ids: Sequence[int]) -> None:
+            super().observe([ids[0], *ids[1:]])
+
+    source, faults = Strict(), list[Fault]()
+    held = session(source, faults=faults)
+    held.add([9, 8])
+    held.add([])
+    assert (source.observed, faults, held.tokens) == ([9, 8], [], [*PROMPT, 9, 8])
+
+
 # --- clamps ----------------------------------------------------------------------------
 
 
@@ -596,7 +608,9 @@ def test_two_slow_calls_count_when_they_are_close(
     assert [fault.message for fault in faults] == ([] if stays else ["TimeoutError: took 1.00 s"])
 
 
-@pytest.mark.parametrize(("ids", "wrong"), [((1, -2), -2), ((0, 64), 64), ((1, 64), 64), ((-1, 99), -1)])
+@pytest.mark.parametrize(
+    ("ids", "wrong"), [((1, -2), -2), ((0, 64), 64), ((1, 64), 64), ((-1, 99), -1)]
+)
 def test_the_wrong_id_is_named(ids: tuple[int, ...], wrong: int) -> None:
     faults: list[Fault] = []
     session(Asked(verify(*ids)), faults=faults).ask()

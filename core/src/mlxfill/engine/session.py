@@ -151,8 +151,10 @@ class Session:
     # --- tokens -----------------------------------------------------------------
 
     def add(self, ids: Sequence[int]) -> None:
-        """Tokens entered: the view moves, the sources are told."""
+        """Tokens entered: the view moves, the sources are told.  None did: nobody hears of it."""
         entered = tuple(ids)  # a source may keep or change what it is handed
+        if not entered:
+            return
         self.tokens.extend(entered)
         self.budget -= len(entered)
         for seat in list(self.seats):
