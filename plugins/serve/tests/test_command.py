@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import attrs
 import httpx
@@ -52,8 +55,29 @@ def started(*arguments: str, **environment: str) -> Iterator[tuple[Any, httpx.Cl
         process.stderr.close()
 
 
+CURL = re.compile(r"^(?:\$ )?(curl .*?\}')$", re.MULTILINE | re.DOTALL)
+
+
+def curls() -> list[dict[str, Any]]:
+    """What the pages tell users to send to a server."""
+    found = []
+    root = Path(__file__).parents[3]
+    for page in (root / "plugins" / "serve" / "README.md", root / "docs" / "serve.md"):
+        for command in re.findall(
+            r"^(?:\$ )?(curl .*?\}')$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
+        ):
+            _, url, _, header, _, body = shlex.split(command)
+            assert header == "Content-Type: application/json"
+            found.append({"url": urlsplit(url).path, "json": json.loads(body)})
+    return found
+
+
 def test_it_answers_and_ends_when_told_letting_requests_end() -> None:
     with started("--model", "tiny", "--rows", "2") as (process, http):
+        assert len(curls()) == 2
+        for curl in curls():
+            told = http.post(**curl)
+            assert told.json()["choices"][0]["message"]["content"]
         answer = http.post(CHAT, json={"messages": HELLO, "max_tokens": 3}).json()
         assert answer["model"] == "tiny"
         assert answer["usage"]["completion_tokens"] == 3
