@@ -137,6 +137,18 @@ def test_beside_another_row(name: str) -> None:
     assert other.tokens == plain(model, short, FEW).tokens
 
 
+@pytest.mark.parametrize("longest", [2, 3])
+def test_beside_two_rows_in_windows_of_three_ids(longest: int) -> None:
+    """As many ids as rows: this file hands each layer the positions of the rows, one a row."""
+    name = "bailing_hybrid"
+    prompts = (PROMPT, PROMPT[5:9], PROMPT[2:10])
+    alone = [plain(shared_model(name), prompt, COUNT).tokens for prompt in prompts]
+    guest = Guest.offering([*PROMPT, *alone[0]], 0.5, longest=longest)
+    with engine_with(shared_model(name), guest) as engine:
+        results = engine.generate_batch([{**OPTIONS, "prompt": prompt} for prompt in prompts])
+    assert [result.tokens for result in results] == alone
+
+
 # --- the table and the page ---------------------------------------------------------------
 
 

@@ -134,7 +134,7 @@ class RowForwarder:
 
         ``sessions``: all tokens of each row, the known ids of its window included.
         """
-        size = max(window.size for window in windows)
+        size = self.caches.window_size(max(window.size for window in windows))
         with mx.stream(self.stream):
             ids = mx.stack([_padded(window, size) for window in windows])
             self.caches.begin()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -19,7 +20,7 @@ from mlxfill.rewind.replay import cut, feeding_call
 from mlxfill.rows.storage import Lengths, RowKV, RowQuantizedKV, RowSlidingKV
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from mlxfill.model.hooks import LayerCall, Tape
 
@@ -51,9 +52,9 @@ def _kind(entry: Any) -> object | None:  # noqa: ANN401
 class RowCaches:
     """Caches of B rows.  ``entries`` go to the model as its prompt cache.
 
-    A window: ``begin()``, forward ``[B, S]`` ids, ``settle(counts)``: row b keeps the first
-    ``counts[b]`` of its S ids.  Where it is known before how many are a row's own, as in a prompt:
-    ``expect(counts)``, forward, ``advance(counts)``.
+    A window: ``begin()``, forward ``[B, S]`` ids with S of ``window_size``, ``settle(counts, S)``:
+    row b keeps the first ``counts[b]`` of its S ids.  Where it is known before how many are a row's
+    own, as in a prompt: ``expect(counts)``, forward, ``advance(counts)``.
     """
 
     def __init__(self) -> None:
@@ -102,6 +103,14 @@ class RowCaches:
         return [_extracted(entry, row) for entry in self.entries]
 
     # --- windows ------------------------------------------------------------------------------
+
+    def window_size(self, longest: int) -> int:
+        """How long a window must be for rows that want up to ``longest`` ids.
+
+        States are taken back by cutting the arguments of layers, whose axes are known by their
+        lengths: as many ids as rows would look alike.
+        """
+        return longest + 1 if self.needs_tape and longest == len(self.lengths.held) else longest
 
     def begin(self) -> None:
         """Before a window of which something may be refused."""
@@ -186,14 +195,20 @@ class _RowPicker:
         self, call: LayerCall, count: int, size: int
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the layer is called with again, cut to ``count`` of ``size`` ids."""
-        args = tuple(cut(self.pick(a), count, size) for a in call.args)
+        cuts = partial(cut, keep=count, size=size)
+        args = tuple(self.pick(a, cuts) for a in call.args)
         kwargs = {
-            name: cut(self.pick(value), count, size, mask="mask" in name)
+            name: self.pick(value, partial(cuts, mask="mask" in name))
             for name, value in call.kwargs.items()
         }
         return args, kwargs
 
-    def pick(self, value: Any) -> Any:  # noqa: ANN401, PLR0911 - one return a kind of argument
+    def pick(  # noqa: PLR0911 - one return a kind of argument
+        self,
+        value: Any,  # noqa: ANN401
+        cuts: Callable[[mx.array], mx.array],
+    ) -> Any:  # noqa: ANN401
+        """An argument for these rows only, ``cuts`` applied to its arrays."""
         if value is self._entry:
             return self._fresh
         if isinstance(value, RowKV):  # beside the states in a composite: written and forgotten
@@ -203,12 +218,13 @@ class _RowPicker:
             other.cache = _picked(value.cache, self._rows)
             return other
         if isinstance(value, CacheList):
-            return CacheList(*(self.pick(part) for part in value.caches))
+            return CacheList(*(self.pick(part, cuts) for part in value.caches))
         if isinstance(value, tuple | list):
-            return type(value)(self.pick(each) for each in value)
-        if isinstance(value, mx.array) and value.ndim and value.shape[0] == self._count:
-            return value if self._all else value[mx.array(self._rows)]
-        return value
+            return type(value)(self.pick(each, cuts) for each in value)
+        if not isinstance(value, mx.array):
+            return value
+        rowed = value.ndim and value.shape[0] == self._count and not self._all
+        return cuts(value)[mx.array(self._rows)] if rowed else cuts(value)
 
 
 def _rowed(entry: Any, lengths: Lengths) -> Any:  # noqa: ANN401

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mlxfill.model.target import Target
 
 CONTEXTS = ((1, 2, 3, 4, 5), (6, 7), (3, 1, 2))
-WINDOWS = ((2, 4, 6), (1, 3, 5), (7, 6, 1))
+WINDOWS = ((2, 4, 6, 5), (1, 3, 5, 2), (7, 6, 1, 3))
 KEPT = (1, 3, 2)
 AFTER = (5, 4, 2)
 
