@@ -255,6 +255,7 @@ def test_what_is_paid_is_gone() -> None:
         (3, 3, 0.25, 4 - 1.75 - 0.75),
         (1, 0, 0.5, 1 - 1.25 * 1.2 - 0.5),
         (0, 0, 0.5, 0.0),
+        (int("300"), int("300"), 0.0, 301 - 76.0),
     ],
 )
 def test_a_window_wins_its_tokens_and_costs_its_ids(
