@@ -67,6 +67,17 @@ def look(minute: float, requests: int) -> Sample:
     )
 
 
+def given_back() -> float:
+    """RSS in MB once mlx and the C library have given back what they keep of freed memory."""
+    import mlx.core as mx
+
+    mx.clear_cache()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+    return look(0, 0).rss_mb
+
+
 class _MallInfo(ctypes.Structure):
     """``struct mallinfo2`` of glibc."""
 
