@@ -221,6 +221,8 @@ class _RowPicker:
             return CacheList(*(self.pick(part, cuts) for part in value.caches))
         if isinstance(value, tuple | list):
             return type(value)(self.pick(each, cuts) for each in value)
+        if isinstance(value, dict):
+            return {key: self.pick(each, cuts) for key, each in value.items()}
         if not isinstance(value, mx.array):
             return value
         rowed = value.ndim and value.shape[0] == self._count and not self._all
