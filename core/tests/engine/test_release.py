@@ -9,7 +9,7 @@ from weakref import ref
 import pytest
 
 from mlxfill import Engine, RowScheduler
-from mlxfill.testing import Guest, engine_with, tiny_model
+from mlxfill.testing import Guest, Script, ScriptedSource, engine_with, tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,3 +69,19 @@ def test_rows_that_ended_and_rows_that_were_dropped(engine: Engine) -> None:
     run = None
     runs.clear()
     assert alive(known) == 0
+
+
+def test_an_engine_that_was_closed_is_gone_with_its_model() -> None:
+    script = Script([*PROMPT, 3, 1, 4, 1, 5] * 8, 0.5)
+    guest = Guest(sources=[lambda request: ScriptedSource(request=request, script=script)])
+    gc.collect()
+    gc.disable()
+    try:
+        with engine_with(tiny_model("qwen3_5"), guest) as engine:
+            engine.generate(PROMPT, max_tokens=12)
+            engine.generate(PROMPT, max_tokens=12, session="s")
+            known = [ref(engine), ref(engine.target)]
+        del engine
+        assert alive(known) == 0
+    finally:
+        gc.enable()

@@ -17,7 +17,7 @@ from mlxfill.engine.gate import CostCurve, Gate
 from mlxfill.engine.guarded import NamedProcessor
 from mlxfill.engine.holder import find_holder
 from mlxfill.engine.method import check_method
-from mlxfill.engine.prompt import render
+from mlxfill.engine.prompt import renderer
 from mlxfill.engine.proposers import Proposers
 from mlxfill.engine.run import Run
 from mlxfill.engine.sealed import sealed
@@ -125,7 +125,7 @@ class Opening:
             sampling=sampling,
             limits=Limits(options.max_tokens, engine.context),
             tokenizer=engine.tokenizer,
-            render=self._render,
+            render=renderer(engine.tokenizer),
             eos_ids=frozenset(engine.tokenizer.eos_token_ids if eos is None else eos),
             delimiters=frozenset(options.delimiters),
             session=options.session,
@@ -134,14 +134,6 @@ class Opening:
         )
         ends = request.delimiters | engine.plugins.delimiters(request, self.faults)
         return attrs.evolve(request, delimiters=ends)
-
-    def _render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        **options: Any,  # noqa: ANN401
-    ) -> str:
-        return render(self.engine.tokenizer, messages, tools, options)
 
     # --- the parts ------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -110,6 +110,19 @@ def render(
     except Exception as error:
         raise TemplateError(f"the chat template refused the messages: {reason(error)}") from error
     return str(text)
+
+
+def renderer(tokenizer: Any) -> Callable[..., str]:  # noqa: ANN401
+    """``Request.render`` of a model.  Whoever keeps it keeps the tokenizer and nothing else."""
+
+    def render_messages(
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> str:
+        return render(tokenizer, messages, tools, options)
+
+    return render_messages
 
 
 def check_prompt(ids: Sequence[int], vocab_size: int, context: int | None) -> None:

@@ -113,7 +113,6 @@ class Session:
         self.rules = rules
         self.seats = [s for s in seats if self._sane(s, on_fault)]
         self._sources = [s.source for s in self.seats]
-        self.view = SessionView(self)
         self.counts: dict[str, int] = {"offers": 0, "verify_unsupported": 0, "branch_stops": 0}
         # For traces, None otherwise: offer, accepted, judged, the target's id instead;
         # drafter, drafted ids, what the target said.
@@ -123,6 +122,11 @@ class Session:
         """Whether nothing but the end may follow."""
         self._on_fault = on_fault
         self._open: Offer | None = None
+
+    @property
+    def view(self) -> SessionView:
+        """What sources see: made when it is looked at, since a session may not hold itself."""
+        return SessionView(self)
 
     def source_counts(self) -> dict[str, int]:
         """The sources' own counters, equal names added up."""
