@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen, validators
+from attrs import field, frozen
+
+from mlxfill import rules
 
 
 @frozen
@@ -13,4 +15,4 @@ class DiffusionSettings:
     the surest one always is.  1: one token a forward.
     """
 
-    threshold: float = field(default=0.9, validator=[validators.ge(0.0), validators.le(1.0)])
+    threshold: float = field(default=0.9, validator=rules.number(0, 1))
