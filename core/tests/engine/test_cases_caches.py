@@ -80,7 +80,7 @@ def test_case_01_a_target_that_cannot_go_back_is_refused_when_the_drafter_is_mou
 
     class Diary(KVCache):
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__()  # type: ignore[no-untyped-call]  # mlx-lm
             self.written = iter(())
 
         def is_trimmable(self) -> bool:
