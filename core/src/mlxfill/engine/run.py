@@ -52,7 +52,8 @@ class Run:
     """An iterator of ``Piece``s; ``result()`` runs it to its end.
 
     May be left at any piece: ``stats.cache_tokens`` then still names exactly what the
-    caches hold.  Made by ``Engine.stream``.
+    caches hold.  ``request`` is what plugins saw; ``stats`` and ``faults`` grow while it runs;
+    ``error``: what ended it, for a run among others.  Made by ``Engine.stream``.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of one request, made by the engine
