@@ -27,6 +27,7 @@ FOUND = {
         b'{"input_embeddings": true}',
         b'{"snapshot_at": 3, "cache": -1}',
         b'{"session": {"type": "a"}, "sources": []}',
+        b'{"sampling": {"\\n": "function"}}',
     ],
     "messages": [b'{"messages": "a", "tools": 1}', b'{"messages": "a", "tools": true}'],
     "weights": [b"i0", b"i[]", b"inull", b'i"a"', b'i{"weight_map": [1]}'],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import json
 import os
 import struct
@@ -56,12 +55,28 @@ FREE: dict[str, Any] = {"gate": {"enabled": False}, "cache": {"max_entries": 0}}
 SERVER_ERROR = 500
 UNEXPECTED = "(--debug shows where)"
 """How the command line ends the line of an error that it did not expect."""
+OPTIONS = (
+    *("top_p", "min_p", "min_tokens_to_keep", "xtc_probability", "xtc_special_tokens", "sampling"),
+    *("repetition_penalty", "repetition_context_size", "logit_bias", "stop", "logprobs", "session"),
+    *("top_logprobs", "prefill_step_size", "max_kv_size", "kv_group_size", "append_chunk", "cache"),
+    *("max_span", "num_draft_tokens", "prompt_cache", "on_prefill_done", "cancel", "eos_token_ids"),
+    *(
+        "input_embeddings",
+        "sampler",
+        "logits_processors",
+        "sources_policy",
+        "sources",
+        "delimiters",
+    ),
+    *("checkpoint_every", "on_checkpoint", "template_options", "schema", "adapters", "tools"),
+)
+"""Each is tried with a number, and then with whatever that is changed into."""
 CLI_WORDS = (
     *("generate", "resume", "chat", "audit", "plugins", "list", "info", "new", "config", "show"),
     *("check", "tune", "mtp", "split", "--model", "tiny", "--max-tokens", "2", "--json", "--raw"),
     *("--temperature", "--seed", "--stop", "--schema", "--regex", "--draft", "tiny-draft", "--"),
     *("--plugins", "spec-ngram", "--no-plugins", "--origins", "--config", "--help", "--version"),
-    *("--checkpoint", "--tools", "--messages", "hello", "-1", "1e9", "nan", "", "{}", "[]"),
+    *("--checkpoint", "--tools", "--messages", "hello", "-2", "1e9", "nan", "", "{}", "[]"),
 )
 TEMPLATE_WORDS = (
     *(
@@ -280,16 +295,22 @@ def arguments(data: bytes) -> None:
     line = data.decode("utf-8", "replace").replace("\0", "").split("\n")[:12]
     if BUSY & set(line) or any("/" in word or ".." in word for word in line):
         return
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
-        given = io.TextIOWrapper(io.BytesIO(b"Hello\n"))
-        with (
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-            _standard_input(given),
-        ):
-            code = main(["--max-tokens=2", *line] if line[:1] in (["chat"], ["audit"]) else line)
-    said = err.getvalue()
+    if line[0] in {"generate", "chat", "audit", "resume"}:  # replies are short, unless asked for
+        line.insert(1, "--max-tokens=2")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.chdir(folder),
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err,
+        tempfile.TemporaryFile("w+") as given,
+    ):
+        given.write("Hello\n")
+        given.seek(0)
+        streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+        with streams[0], streams[1], _standard_input(given):
+            code = main(line)
+        err.seek(0)
+        said = err.read()
     if code not in {0, 1, 2} or UNEXPECTED in said or "Traceback" in said:
         raise WrongError(f"{line} ends with {code}: {said}")
 
@@ -436,6 +457,7 @@ TARGETS = {
             b'{"temperature": 0.5, "seed": 1, "stop": ["x"], "top_k": 3, "logit_bias": {"1": 2}}',
             b'{"session": "a", "sources": ["spec-ngram"], "eos_token_ids": [1], "kv_bits": 8}',
             b'{"snapshot_at": 3, "cache": [], "template_options": {"enable_thinking": true}}',
+            *(json.dumps({name: 1}).encode() for name in OPTIONS),
         ),
         (*JSON_WORDS, '"sampling"', '"tools"', '"adapters"', '"input_embeddings"', '"schema"'),
         of_json,

@@ -12,13 +12,14 @@ The filters are mlx-lm's (``mlx_lm.sample_utils``) in mlx-lm's order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field, fields, frozen
 
 from mlxfill import rules
 from mlxfill.errors import InputError
+from mlxfill.nearest import did_you_mean
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -55,6 +56,15 @@ _PENALTY = rules.number(0, optional=True)
 _SIGNED_PENALTY = rules.number(-1e6, 1e6, optional=True)
 
 
+def _ids(value: Iterable[int]) -> tuple[int, ...]:
+    """A tuple of ids.  ``InputError`` for anything else."""
+    held = tuple(value) if isinstance(value, Iterable) else None
+    if held is None or not all(rules.is_whole(each) for each in held):
+        message = f"xtc_special_tokens must be a list of token ids, not {value!r}"
+        raise InputError(message)
+    return held
+
+
 @frozen(kw_only=True)
 class Sampling:
     """How tokens are chosen from logits.  Names, defaults and order are mlx-lm's.
@@ -71,7 +81,7 @@ class Sampling:
     min_tokens_to_keep: int = field(default=1, validator=rules.whole(1))
     xtc_probability: float = field(default=0.0, validator=rules.number(0, 1))
     xtc_threshold: float = field(default=0.1, validator=rules.number(0, 0.5))
-    xtc_special_tokens: tuple[int, ...] = field(default=(), converter=tuple)
+    xtc_special_tokens: tuple[int, ...] = field(default=(), converter=_ids)
     seed: int | None = field(default=None, validator=_seed)
     repetition_penalty: float | None = field(default=None, validator=_PENALTY)
     repetition_context_size: int = field(default=20, validator=rules.whole(1, _LONGEST))
@@ -240,10 +250,11 @@ def as_sampling(value: Any) -> Sampling:  # noqa: ANN401
     if isinstance(value, Sampling):
         return value
     if isinstance(value, Mapping):
-        try:
-            return Sampling(**value)
-        except TypeError as error:
-            message = f"sampling: {error}"
-            raise InputError(message) from None
+        known = [each.name for each in fields(Sampling)]
+        for name in value:
+            if name not in known:
+                message = f"sampling has no {name!r}{did_you_mean(str(name), known)}"
+                raise InputError(message)
+        return Sampling(**value)
     message = f"sampling must be a Sampling or a mapping, not {type(value).__name__}"
     raise InputError(message)
