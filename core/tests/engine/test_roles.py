@@ -17,6 +17,11 @@ KNOWS_FOUR = (
     "{% if m.role in ('system', 'user', 'assistant', 'critic') %}<user>{{ m.content }}<end>"
     "{% endif %}{% endfor %}<reply>"
 )
+NAMES_ONE = (
+    "{% for m in messages %}"
+    "{% if m.role == 'system' %}<user>{% else %}<reply>{{ m.role }}{% endif %}{{ m.content }}"
+    "{% endfor %}<reply>"
+)
 SPELLS_OUT = (
     "{% for m in messages if m.role != 'tool' %}{{ m.role }}{{ m.content | upper }}{% endfor %}"
 )
@@ -35,10 +40,9 @@ def asked(template: str, *roles: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("template", [WRITES_ANY, KNOWS_FOUR])
+@pytest.mark.parametrize("template", [WRITES_ANY, KNOWS_FOUR, NAMES_ONE])
 @pytest.mark.parametrize(
-    ("role", "meant"),
-    [("usr", "user"), ("User", "user"), ("asistant", "assistant"), ("sytem", "system")],
+    ("role", "meant"), [("usr", "user"), ("User", "user"), ("sytem", "system")]
 )
 def test_a_misspelt_role_is_one_line_with_the_one_that_was_meant(
     template: str, role: str, meant: str

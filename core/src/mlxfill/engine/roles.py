@@ -41,7 +41,8 @@ def check_roles(
         if role in named:
             continue
         if _misspelt(role) or _left_out(at, messages, text, write):
-            known = [name for name in ROLES if _quoted(name, template)] or ROLES
+            known = [name for name in ROLES if name == "user" or _quoted(name, template)]
+            known = known if len(known) > 1 else list(ROLES)
             hint = did_you_mean(role, known) or f"; it knows {', '.join(known)}"
             raise InputError(
                 f"message {at} has the role {role!r}, which the chat template does not know{hint}"
