@@ -130,9 +130,10 @@ def warm_up(tests: Sequence[str]) -> None:
 
 def forget_our_own() -> None:
     """Have the project's modules and tests imported anew."""
-    here = str(Path.cwd()) + os.sep
+    here, installed = str(Path.cwd()) + os.sep, sys.prefix + os.sep  # .venv/ may lie in here
     for name, module in list(sys.modules.items()):
-        if name != "__main__" and (getattr(module, "__file__", None) or "").startswith(here):
+        file = getattr(module, "__file__", None) or ""
+        if name != "__main__" and file.startswith(here) and not file.startswith(installed):
             del sys.modules[name]
 
 
