@@ -12,6 +12,7 @@ from mlx_lm.tuner.utils import linear_to_lora_layers, load_adapters
 
 from mlxfill import (
     CacheMismatchError,
+    Checkpoint,
     Engine,
     InputError,
     ModelError,
@@ -144,6 +145,18 @@ def test_a_session_keeps_what_was_read_under_one_adapter_from_the_others(
 ) -> None:
     for name in (PLAIN, FIRST, SECOND, FIRST, PLAIN):
         assert ask(engine, name, session="one") == expected[name]
+
+
+def test_a_checkpoint_on_the_way_leaves_the_adapter_on(
+    engine: Engine, expected: dict[str | None, list[int]]
+) -> None:
+    """The first one asks for the weights without any."""
+    left: list[Checkpoint] = []
+    said = ask(engine, FIRST, on_checkpoint=left.append, checkpoint_every=3)
+    assert said == expected[FIRST]
+    assert len(left) > 2
+    for checkpoint in left:
+        assert engine.resume(checkpoint).result().tokens == expected[FIRST]
 
 
 def test_the_model_is_given_back_as_it_was(kind: str, folders: dict[str, Path]) -> None:

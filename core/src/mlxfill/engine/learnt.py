@@ -67,8 +67,13 @@ class Learnt:
     def fingerprint(self) -> str:
         """A hash of the model's weights, without adapters by name."""
         if self._fingerprint is None:
-            self._target.adapters.switch(None)
-            self._fingerprint = fingerprint(self._target.model)
+            adapters = self._target.adapters
+            active = adapters.active  # a request may be on its way under it
+            adapters.switch(None)
+            try:
+                self._fingerprint = fingerprint(self._target.model)
+            finally:
+                adapters.switch(active)
         return self._fingerprint
 
     def survival_of(self, plugin: str, source: object) -> Survival:
