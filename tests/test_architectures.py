@@ -128,7 +128,7 @@ def test_in_a_second_turn(name: str) -> None:
 
 @each
 def test_beside_another_row(name: str) -> None:
-    model, short = shared_model(name), PROMPT[5:9]
+    model, short = shared_model(name), PROMPT[5:7]
     guest = Guest.offering([*PROMPT, *said(name)], 0.8)
     with engine_with(model, guest) as engine:
         requests = [{**OPTIONS, "prompt": PROMPT}, {**OPTIONS, "prompt": short, "max_tokens": FEW}]

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from mlxfill.model.target import Target
 
-CONTEXTS = ((1, 2, 3, 4, 5), (6, 7), (3, 1, 2))
+CONTEXTS = ((1, 2, 3, 4, 5), (6,), (3, 1, 2))
+"""One of a single token: states may grow with the first few."""
 WINDOWS = ((2, 4, 6, 5), (1, 3, 5, 2), (7, 6, 1, 3))
 KEPT = (1, 3, 2)
 AFTER = (5, 4, 2)
