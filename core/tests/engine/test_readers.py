@@ -183,17 +183,10 @@ def test_a_common_forward_is_no_larger_than_the_smallest_chunk_asked_for() -> No
     assert shapes == [(2, 29), (1, 29), (1, 29), (4, 1)]
 
 
-@pytest.fixture
-def small_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds of 64 prompt tokens: what takes long prompts otherwise shows with shorter ones."""
-    monkeypatch.setattr("mlxfill.engine.readers.ROUND_TOKENS", 64)
-
-
-@pytest.mark.usefixtures("small_rounds")
 def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
     with engine_with(shared_model("llama")) as engine:
         rows = RowScheduler(engine)
-        options: dict[str, Any] = {"max_tokens": 2, "eos_token_ids": (), "prefill_step_size": 60}
+        options: dict[str, Any] = {"max_tokens": 2, "eos_token_ids": ()}
         first = engine.stream(LONG, **options)
         second = engine.stream(PROMPTS[2], **options)
         rows.add(first)
@@ -202,6 +195,12 @@ def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
         while len(rows):
             rows.round()
         assert first.result().tokens == plain(shared_model("llama"), LONG, 2).tokens
+
+
+@pytest.fixture
+def small_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of 64 prompt tokens: what takes long prompts otherwise shows with shorter ones."""
+    monkeypatch.setattr("mlxfill.engine.readers.ROUND_TOKENS", 64)
 
 
 @pytest.mark.usefixtures("small_rounds")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 ROUND_TOKENS = 2048
 """Prompt tokens after which rows that decode get their next round."""
+SHORT = 128
+"""Tokens that are read in about the time of a step: whoever is ready waits for them."""
 PADDING = 0.25
 """Share of a common forward that may be padding; beyond that prompts are read apart."""
 
@@ -63,8 +65,8 @@ class Readers:
     """Reads prompts, those of about the same length in one forward.
 
     The shortest rest comes first: it holds the others up least, and its run decodes while they
-    read on.  The oldest is not passed for ever: its chunk is due when ``ROUND_TOKENS`` of others
-    have been read since its last one.
+    read on; whoever is ready waits for others as long again at most.  The oldest is not passed for
+    ever: its chunk is due when ``ROUND_TOKENS`` of others have been read since its last one.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -88,13 +90,14 @@ class Readers:
     def round(self) -> list[Reader]:
         """Read ``ROUND_TOKENS`` or one chunk; the readers that are over, which leave."""
         over: list[Reader] = []
-        left = ROUND_TOKENS
+        read = 0
         while self._readers:
             window = self._window()
             size = _area(window)
-            if size > left and left < ROUND_TOKENS:
+            waits = bool(over) and size > max(read, SHORT)
+            if read and (waits or read + size > ROUND_TOKENS):
                 break
-            left -= size
+            read += size
             self._passed = 0 if self._readers[0] in window else self._passed + size
             self._read(window)
             over += [reader for reader in window if reader.over]
