@@ -25,8 +25,10 @@ from serve import SOURCES
 from servers import Server, mlxfill_serve
 
 HANG_UPS, KINDS, GROWTH = 0.2, 40, 0.05
-LONG = 300
-"""Lines of a long prompt: about 3,000 tokens, more than the server reads between two rounds."""
+PROMPTS = "32"
+"""Megabytes of the prompt cache: the warm-up fills it, so that what grows after that is a leak."""
+LONG = 120
+"""Lines of a long prompt: about 1,300 tokens."""
 
 
 @dataclass
@@ -49,7 +51,7 @@ def main() -> None:
     options = parser.parse_args()
     asked = bodies(KINDS)
     arguments = ("--plugins", SOURCES, "--rows", str(options.rows), "--queue", "1000")
-    with mlxfill_serve("tiny", *arguments) as server:
+    with mlxfill_serve("tiny", *arguments, CACHE__MAX_MB=PROMPTS) as server:
         alone = [told(server, body) for body in track(asked, "each alone", transient=True)]
         warm_up(server, asked, options.at_once)
         before, begun = server.rss(), time.perf_counter()

@@ -105,16 +105,17 @@ def known_form(tokenizer: Any, options: Mapping[str, Any]) -> CallForm:  # noqa:
     """As ``learn``, which is asked once for each tokenizer and options."""
     kept = _known.setdefault(tokenizer, {})
     key = json.dumps(options, sort_keys=True, default=repr)
-    if key not in kept:
+    found = kept.get(key)
+    if found is None:
+        try:
+            found = learn(tokenizer, options)
+        except UnknownFormError as error:
+            found = error
         if len(kept) >= MOST_KEPT:
             kept.clear()
-        try:
-            kept[key] = learn(tokenizer, options)
-        except UnknownFormError as error:
-            kept[key] = error
-    found = kept[key]
+        kept[key] = found
     if isinstance(found, UnknownFormError):
-        raise found
+        raise UnknownFormError(*found.args)
     return found
 
 
