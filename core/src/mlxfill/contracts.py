@@ -241,7 +241,9 @@ class DraftProvider(Protocol):
     nothing is believed from one request to the next.  ``default_depth``: ids a round unless the
     user says otherwise, at least 1.  ``supports_target_adapters``: false where LoRA adapters on
     the target make its guesses worse; users are told.  ``supports_external_tokens``: whether
-    ``consume`` is served.  ``draft_vocabulary``: ascending ids that it may draft; None: all.
+    ``consume`` is served; without it rows sit a request out from the first token on that they did
+    not draft, and with ``prefill_mode`` "tail-split" the last one of the prompt is such a token.
+    ``draft_vocabulary``: ascending ids that it may draft; None: all.
     """
 
     id: str

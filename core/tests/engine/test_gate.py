@@ -118,8 +118,6 @@ def test_a_rate_follows_what_happens_and_forgets() -> None:
         survival.learn(2, hit=False)
     assert survival.rate(2) < 0.05
     assert survival.rate(10) == untouched
-    survival.relax(100.0)
-    assert 0.3 < survival.rate(2) < 0.7
 
 
 # --- depth -----------------------------------------------------------------------------------

@@ -182,16 +182,6 @@ def test_evidence_of_one_bucket_is_learnt_together() -> None:
     assert survival.rate(6) == Survival().rate(6)
 
 
-def test_what_was_not_tried_for_long_drifts_to_what_was_thought_before() -> None:
-    survival = Survival()
-    for _ in range(50):
-        survival.learn(2, hit=False)
-    before, trials = survival.rate(2), survival.trials[2]
-    survival.relax(3.0)
-    assert survival.rate(2) == pytest.approx((before * trials + 3 * 0.5) / (trials + 3))
-    assert survival.rate(0) == pytest.approx(0.2)
-
-
 def test_a_round_yields_what_survives() -> None:
     survival = Survival()
     first, second, third = (survival.rate(n) for n in range(3))

@@ -124,3 +124,27 @@ def test_a_drafter_that_pays_finds_its_state_in_the_next_turn() -> None:
     assert result.tokens == truth
     assert result.stats.cached_tokens >= len(PROMPT) + len(first) - 1
     assert result.stats.spec["accepted"] > 0
+
+
+@pytest.mark.parametrize(("chance", "whole"), [(1.0, True), (0.6, False)])
+def test_a_drafter_that_cannot_hear_of_tokens_of_others_sits_out_from_the_first_on(
+    chance: float, *, whole: bool
+) -> None:
+    """It is never told of one: not a fault, and the text is right."""
+    model = shared_model("llama")
+    truth = plain(model, PROMPT, 40).tokens
+    provider = scripted(
+        [*PROMPT, *truth],
+        1.0,
+        chance=chance,
+        prefill_mode="full",
+        supports_external_tokens=False,
+    )
+    with engine_with(model, Guest(drafter=provider)) as engine:
+        result = engine.generate(PROMPT, max_tokens=40, eos_token_ids=())
+    assert result.tokens == truth
+    assert result.faults == []
+    known, rounds = provider.opened[-1].known, provider.opened[-1].rounds
+    drafted = sum(len(each) + 1 for each in rounds)
+    assert (len(known) >= len(PROMPT) + 39) == whole
+    assert len(known) <= len(PROMPT) + drafted

@@ -179,6 +179,8 @@ class Drafting:
         """Tell the drafter of the tokens up to ``held`` that others chose."""
         if self._prompt:
             self._prefill()
+        if held > self.processed and not self.drafter.provider.supports_external_tokens:
+            self.sit_out()
         while held > self.processed and self.alive:
             fresh = tokens[self.processed : min(held, self.processed + MOST_TAPS)]
             taps = self._taken_taps(len(fresh))
@@ -240,6 +242,8 @@ class Drafting:
 
         Whether rounds pay is told in steps, and a machine may become faster or slower.
         """
+        if not self.drafter.provider.supports_external_tokens:
+            return False  # it could not be told of those steps
         if not self._looking and gate.enabled and not gate.curve.fixed and self.drafter.looks():
             self._looking = LOOK
         if not self._looking:

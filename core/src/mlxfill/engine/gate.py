@@ -163,12 +163,6 @@ class Survival:
         self.trials[at] = self.trials[at] * DECAY + 1.0
         self.hits[at] = self.hits[at] * DECAY + hit
 
-    def relax(self, amount: float) -> None:
-        """Drift towards the prior: what was not tried for long may have changed."""
-        for at, prior in enumerate(PRIOR):
-            self.trials[at] += amount
-            self.hits[at] += amount * prior
-
 
 @define
 class Plan:

@@ -104,7 +104,7 @@ class Proposers:
         elif drafting.tap_layers and held.kept:
             drafting.sit_out()  # the states that it needs were not kept: it did not pay
         drafting.check_taps(engine.target.layer_count)
-        forwarder.tap_layers = drafting.tap_layers
+        forwarder.tap_layers = drafting.tap_layers if drafting.alive else ()
         return drafting
 
     def _most_drafts(self, drafter: Drafter) -> int:
