@@ -115,3 +115,13 @@ def test_a_compiled_grammar_is_shared_and_its_walks_are_not(vocabulary: Vocabula
 def test_a_tokenizer_is_read_once(tokenizer: Any) -> None:
     eos = frozenset(tokenizer.eos_token_ids)
     assert Vocabulary.of(tokenizer, eos) is Vocabulary.of(tokenizer, eos)
+
+
+def test_vocabularies_are_kept_for_the_ends_that_were_asked_for_last(tokenizer: Any) -> None:
+    """A large one takes a hundred megabytes, and every request may name other ends."""
+    usual = frozenset(tokenizer.eos_token_ids)
+    before = Vocabulary.of(tokenizer, usual)
+    assert Vocabulary.of(tokenizer, usual) is before
+    made = {end: Vocabulary.of(tokenizer, frozenset({end})) for end in range(20, 24)}
+    assert Vocabulary.of(tokenizer, frozenset({23})) is made[23]
+    assert Vocabulary.of(tokenizer, usual) is not before

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mlxfill_constrain.settings import Whitespace
 
 GRAMMARS_KEPT = 64
+KINDS_KEPT = 4
+"""Sets of ids that end a reply, of one tokenizer, for which its vocabulary is kept."""
 REASON_LENGTH = 300
 SEPARATORS: dict[Whitespace, dict[str, Any]] = {
     "spaced": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "},
@@ -50,9 +52,13 @@ class Vocabulary:
         :raises InputError: it is none of the tokenizers that llguidance can read.
         """
         kinds = _known.setdefault(tokenizer, {})
-        if eos_ids not in kinds:
-            kinds[eos_ids] = cls(_read(tokenizer, eos_ids))
-        return kinds[eos_ids]
+        known = kinds.get(eos_ids)
+        if known is None:
+            known = cls(_read(tokenizer, eos_ids))
+            for oldest in list(kinds)[: len(kinds) + 1 - KINDS_KEPT]:
+                kinds.pop(oldest, None)  # a request says what ends it: there may be many
+            kinds[eos_ids] = known
+        return known
 
     def matcher(self, schema: Schema, whitespace: Whitespace) -> LLMatcher:
         """A fresh matcher, its grammar compiled when it is first seen (milliseconds).
