@@ -105,6 +105,19 @@ def test_a_request_that_takes_too_long_is_ended_and_its_row_freed(serve_tiny: An
         assert served.idle()
 
 
+def test_a_body_that_does_not_arrive_is_not_waited_for(serve_tiny: Any) -> None:
+    with serve_tiny(timeout=0.3) as served:
+        host, port = served.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as sock:
+            head = f"POST {CHAT} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9\r\n\r\n"
+            sock.sendall(head.encode() + b"{")
+            answer = b""
+            while chunk := sock.recv(1000):
+                answer += chunk
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"did not arrive within 0.3 s" in answer
+
+
 def test_the_operator_bounds_the_tokens_of_a_request(serve_tiny: Any) -> None:
     with serve_tiny(max_tokens=5) as served, served.http() as http:
         for name in ("max_tokens", "max_completion_tokens"):

@@ -14,7 +14,7 @@ from mlxfill_serve.bodies import ChatBody, CompletionBody
 from mlxfill_serve.choices import ChatChoice, TextChoice
 from mlxfill_serve.errors import ApiError, dead_engine
 from mlxfill_serve.generation import Generation
-from mlxfill_serve.reading import read_body
+from mlxfill_serve.reading import B, read_body
 from mlxfill_serve.reply import ReplyReader
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Endpoints:
 
     async def chat(self, request: Request) -> Response:
         """``POST /v1/chat/completions``."""
-        body = await read_body(request, ChatBody, self.settings.max_body)
+        body = await self._body(request, ChatBody)
         name, adapters = self.models.chosen(body.model, body.adapters)
 
         def read() -> list[Question]:
@@ -89,7 +89,7 @@ class Endpoints:
 
     async def complete(self, request: Request) -> Response:
         """``POST /v1/completions``."""
-        body = await read_body(request, CompletionBody, self.settings.max_body)
+        body = await self._body(request, CompletionBody)
         name, adapters = self.models.chosen(body.model, body.adapters)
         asked = completion_questions(body, self.settings)
 
@@ -133,6 +133,9 @@ class Endpoints:
             "outstanding": worker.outstanding,
         }
         return JSONResponse(told, 200 if well else 503)
+
+    async def _body(self, request: Request, kind: type[B]) -> B:
+        return await read_body(request, kind, self.settings.max_body, self.settings.timeout)
 
     async def _begin(
         self, read: Callable[[], list[Question]], body: Asked, prompts: int

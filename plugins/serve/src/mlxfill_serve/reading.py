@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -20,13 +21,21 @@ MAX_DEPTH = 64
 """Deepest nesting of lists and objects in a body."""
 
 
-async def read_body(request: Request, kind: type[B], limit: int) -> B:
+async def read_body(request: Request, kind: type[B], limit: int, timeout: float) -> B:  # noqa: ASYNC109
     """The body of a request as an instance of ``kind``.
 
     :param limit: most bytes.
-    :raises ApiError: 413 for a longer one, 400 for what is no JSON or no ``kind``.
+    :param timeout: seconds that a client may take to send it.
+    :raises ApiError: 413 for a longer one, 408 for a slower one, 400 for what is no JSON or no
+        ``kind``.
     """
-    value = parse(await read_bytes(request, limit))
+    try:
+        async with asyncio.timeout(timeout):
+            raw = await read_bytes(request, limit)
+    except TimeoutError:
+        said = f"the body did not arrive within {timeout:g} s"
+        raise ApiError(408, said, code="timeout", headers={"Connection": "close"}) from None
+    value = parse(raw)
     try:
         return kind.model_validate(value)
     except ValidationError as error:
