@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import mlx.core as mx
 import mlx_lm
@@ -50,6 +51,21 @@ def test_a_string_is_taken_as_it_is_and_messages_through_the_template(folder: Pa
         assert reply.tokens == engine.generate(whole, max_tokens=6).tokens
         assert reply.tokens == engine.generate(chat[0], max_tokens=6).tokens
         assert text.tokens == engine.generate(mx.array(ids), max_tokens=6).tokens
+
+
+def kept_draws() -> str:
+    """What mlx keeps of draws from its global random state that nobody computed."""
+    graph, state = io.StringIO(), cast("Any", mx.random.state)
+    mx.export_to_dot(graph, state[0])
+    return graph.getvalue()
+
+
+def test_loading_leaves_no_draws_uncomputed(folder: Path) -> None:
+    """Fresh weights are drawn before loaded ones take their place; engines come and go."""
+    mx.eval(mx.random.state)
+    nothing = len(kept_draws())
+    with loaded(folder):
+        assert len(kept_draws()) == nothing
 
 
 # --- adapters --------------------------------------------------------------------------------

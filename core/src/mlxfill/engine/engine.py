@@ -20,6 +20,7 @@ from mlxfill.engine.prompt_store import PromptStore
 from mlxfill.engine.scheduler import MAX_ROWS
 from mlxfill.engine.trace import Tracing
 from mlxfill.errors import DrafterError, InputError
+from mlxfill.model.loading import settle_randomness
 from mlxfill.model.reading import parameters
 from mlxfill.model.target import Target
 from mlxfill.model.team import Team
@@ -125,6 +126,7 @@ class Engine:
         except BaseException:
             self.target.close()
             raise
+        settle_randomness()
         drafter = self.drafter and (self.drafter.plugin, self.drafter.provider.weights_bytes)
         self.team.check_same("drafter", drafter)
 
@@ -307,6 +309,7 @@ class Engine:
         :raises InputError: the name is taken.
         """
         self.target.adapters.mount(name, folder)
+        settle_randomness()
         drafter = self.drafter
         if drafter is not None and not drafter.provider.supports_target_adapters:
             said = f"learned without adapters: under {name!r} more of its guesses may be refused"

@@ -105,6 +105,17 @@ def load_model(
     return model, tokenizer, dict(config)
 
 
+def settle_randomness() -> None:
+    """Compute mlx's global random state now.
+
+    Each fresh weight draws from it, although a loaded one takes its place, and each draw adds to a
+    chain that is kept until somebody computes it: 84 kB for each tiny model that is ever loaded.
+    """
+    import mlx.core as mx
+
+    mx.eval(mx.random.state)
+
+
 def _split(model: Any, group: Any, path: Path) -> None:  # noqa: ANN401 - an mlx group
     """Leave this rank's slice of every sharded layer in the model (mlx-lm's ``shard``)."""
     import mlx.core as mx
