@@ -9,15 +9,16 @@ EXTRA ?= $(if $(filter Linux,$(shell uname -s)),cpu)
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
+DEVELOPED := .venv/developed
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
-PROJECTS := pyproject.toml core/pyproject.toml $(PLUGINS:%=%/pyproject.toml)
+PROJECTS := core/pyproject.toml $(PLUGINS:%=%/pyproject.toml)
 
 .PHONY: demo test site release
 
 demo: $(INSTALLED)
 	@$(BIN)/mlxfill demo
 
-test: $(INSTALLED)
+test: $(DEVELOPED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -25,12 +26,12 @@ test: $(INSTALLED)
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 # The documentation, in build/site.
-site: $(INSTALLED)
+site: $(DEVELOPED)
 	@$(BIN)/python tools/reference.py
 	@$(BIN)/mkdocs build --strict
 
 # make release TAG=mlxfill-fill-echo-v0.1.0: sdist and wheel, checked, in build/dist.
-release: $(INSTALLED)
+release: $(DEVELOPED)
 	@$(BIN)/python tools/release.py $(TAG)
 
 # One pip command, so that the resolver sees every distribution as the folder it is.
@@ -39,5 +40,11 @@ $(INSTALLED): $(PROJECTS)
 	@echo "Setting up .venv (the first time takes a minute or two)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		-e 'core$(EXTRA:%=[%])' $(PLUGINS:%=-e %) -e '.[dev]'
+		-e 'core$(EXTRA:%=[%])' $(PLUGINS:%=-e %)
+	@touch $@
+
+# What tests, pages and releases need, and a demo does not.
+$(DEVELOPED): $(INSTALLED) pyproject.toml
+	@echo "Adding the tools of developers"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@

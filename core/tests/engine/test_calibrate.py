@@ -44,6 +44,10 @@ def test_a_measurement_without_time_still_knows_one_and_eight() -> None:
 
 def test_a_model_that_cannot_go_back_keeps_speculation_off() -> None:
     class Diary(KVCache):
+        def __init__(self) -> None:
+            super().__init__()
+            self.written = iter(())  # nobody knows how to put this back
+
         def is_trimmable(self) -> bool:
             return False
 
@@ -63,6 +67,7 @@ def test_a_curve_is_measured_once_and_read_again(monkeypatch: pytest.MonkeyPatch
             raise AssertionError("measured again")
 
         monkeypatch.setattr(calibrate, "measure", never)
+        monkeypatch.setattr(calibrate, "glance", lambda _: first.cost(8))
         again = calibrate.curve_for(target)
     for n in (1, 8, 20):
         assert again.cost(n) == pytest.approx(first.cost(n), abs=1e-3)
@@ -73,6 +78,36 @@ def test_another_model_has_a_curve_of_its_own() -> None:
         with Target(shared_model("llama", **changes)) as target:
             calibrate.curve_for(target)
     assert len(stored()) == 2
+
+
+def test_a_curve_of_a_busy_machine_is_measured_anew() -> None:
+    """Stored windows that no machine makes so dear: the gate would never open again."""
+    with Target(shared_model("llama")) as target:
+        calibrate.store(target, CostCurve({1: 1.0, 8: 500.0, 32: 900.0}))
+        curve = calibrate.curve_for(target)
+        assert curve.cost(8) < 100
+        kept = calibrate.stored(target)
+    assert kept is not None
+    assert kept.cost(8) == pytest.approx(curve.cost(8), abs=1e-3)
+
+
+@pytest.mark.parametrize(("now", "again"), [(2.0, True), (3.5, False), (9.0, False)])
+def test_a_stored_curve_is_doubted_when_windows_are_much_cheaper_now(
+    now: float, monkeypatch: pytest.MonkeyPatch, *, again: bool
+) -> None:
+    kept, fresh = CostCurve({1: 1.0, 8: 4.0}), CostCurve({1: 1.0, 8: 2.0})
+    monkeypatch.setattr(calibrate, "glance", lambda _: now)
+    monkeypatch.setattr(calibrate, "measure", lambda *_: fresh)
+    with Target(shared_model("llama")) as target:
+        calibrate.store(target, kept)
+        assert calibrate.curve_for(target) == (fresh if again else kept)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_5", "mamba"])
+def test_a_glance_leaves_nothing_behind(name: str) -> None:
+    with Target(shared_model(name)) as target:
+        assert calibrate.glance(target) >= 1.0
+        assert stored() == []
 
 
 BROKEN = {

@@ -22,7 +22,8 @@ class ModelFacts:
 
     ``split``, ``rewind``: "" when hidden states and logits can be had apart, and when caches can
     be taken back; else the reason why not.  ``caches``: how many entries of each kind.
-    ``cost``: time of a forward of n tokens relative to one token, by n.
+    ``cost``: time of a forward of n tokens relative to one token, by n; ``believed``: the same as
+    it was stored until now, None where nothing was.
     """
 
     path: str
@@ -36,20 +37,22 @@ class ModelFacts:
     rewind: str
     caches: dict[str, int]
     cost: dict[int, float]
+    believed: dict[int, float] | None
     verdict: str
 
 
 def examine(engine: Engine) -> ModelFacts:
-    """Look at the model of an engine; measures the cost curve anew (under a second)."""
+    """Look at the model of an engine; measures the cost curve anew and keeps it."""
     from mlx.utils import tree_flatten
 
-    from mlxfill.engine.calibrate import measure
+    from mlxfill.engine.calibrate import measure, store, stored
 
     target = engine.target
     leaves: Any = tree_flatten(engine.model.parameters())
     weights = [array for _, array in leaves]
     rewind = engine.no_rewind()
-    curve = measure(target)
+    before = stored(target)
+    curve = store(target, measure(target))
     return ModelFacts(
         path=str(target.path),
         architecture=str(getattr(engine.model, "model_type", type(engine.model).__module__)),
@@ -61,9 +64,14 @@ def examine(engine: Engine) -> ModelFacts:
         split="" if target.split else target.reason,
         rewind=rewind,
         caches=dict(Counter(type(entry).__name__ for entry in target.new_cache())),
-        cost={n: round(curve.cost(n), 2) for n in SIZES},
+        cost=_sizes(curve),
+        believed=None if before is None else _sizes(before),
         verdict=verdict(curve, rewind),
     )
+
+
+def _sizes(curve: CostCurve) -> dict[int, float]:
+    return {n: round(curve.cost(n), 2) for n in SIZES}
 
 
 def verdict(curve: CostCurve, rewind: str) -> str:

@@ -8,6 +8,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from mlxfill.cli.doctor.model import TYPICAL
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -23,8 +25,8 @@ def page(found: Checkup) -> RenderableType:
     """The whole report."""
     parts: list[RenderableType] = [_pairs(_installation(found))]
     if found.model is not None:
-        parts += ["", _pairs(_model(found.model)), "", CURVE, chart(found.model.cost), ""]
-        parts.append(Text(found.model.verdict, "bold"))
+        parts += ["", _pairs(_model(found.model)), "", CURVE, chart(found.model.cost)]
+        parts += [Text(_kept(found.model), "dim"), "", Text(found.model.verdict, "bold")]
     parts.append("")
     parts += [Text(f"problem: {line}", "red") for line in found.problems]
     parts += [Text(f"hint: {line}", "yellow") for line in found.hints]
@@ -41,6 +43,13 @@ def chart(cost: dict[int, float]) -> Table:
         bar = "█" * max(round(CHART * value / longest), 1)
         table.add_row(str(n), Text.assemble((bar, "cyan"), f" {value:.2f}"))
     return table
+
+
+def _kept(model: ModelFacts) -> str:
+    if model.believed is None:
+        return "kept for the next start"
+    was = model.believed[TYPICAL]
+    return f"kept for the next start; until now a window of {TYPICAL} was held to cost {was:.2f}"
 
 
 def _pairs(pairs: dict[str, str]) -> Table:
