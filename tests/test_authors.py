@@ -108,7 +108,7 @@ def test_new_plugins_install_pass_their_tests_and_propose(home: Home) -> None:
         home.mlxfill("plugins", "new", name, "--kind", kind)
         home.install(home.folder / f"mlxfill-{name}")
         assert (home.packages / f"mlxfill_demo_{kind}" / "plugin.py").is_file()
-        assert "1 passed" in home.python("-m", "pytest", "-q", f"mlxfill-{name}")
+        assert "2 passed" in home.python("-m", "pytest", "-q", f"mlxfill-{name}")
     for line in home.python("-c", USED).splitlines():
         plugin, drafted = line.split()
         assert int(drafted) > 0, plugin

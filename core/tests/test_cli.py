@@ -291,6 +291,70 @@ def test_check_mentions_plugins_that_were_skipped(run: Any, site: FakeSite) -> N
     assert "skipped: plugin 'zz-bad' (mlxfill-zz-bad 1.0" in outcome.err
 
 
+def test_check_reads_the_tables_of_plugins_that_are_off(
+    run: Any, site: FakeSite, workplace: Path
+) -> None:
+    site.add("zz-off", HEADER + SETTINGS)
+    site.add("zz-bad", "raise SystemExit")
+    site.add("zz-asleep", "raise SystemExit")
+    config = workplace / "mlxfill.toml"
+    config.write_text("[plugins]\nenabled = []\n[plugins.zz-off]\nkk = 3\n[plugins.zz-bad]\nk = 1")
+    outcome = run("config", "check")
+    assert outcome.code == 2
+    unknown, broken = outcome.complaints
+    assert unknown.startswith("mlxfill.toml: plugins.zz-off.kk is an unknown key")
+    assert broken.startswith("mlxfill.toml: plugins.zz-bad: plugin 'zz-bad' (mlxfill-zz-bad 1.0")
+    config.write_text("[plugins]\nenabled = []\n[plugins.zz-off]\nk = 3")
+    assert run("config", "check").code == 0
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("MLXFILL_GENERATION_MAX_TOKENS", "MLXFILL_GENERATION__MAX_TOKENS"),
+        ("MLXFILL_PLUGINS_ZZ_ON_K", "MLXFILL_PLUGINS__ZZ_ON__K"),
+        ("MLXFILL_MODLE", "MLXFILL_MODEL"),
+        ("MLXFILL_CONFG", "MLXFILL_CONFIG"),
+        ("MLXFILL_QQQQQQQQQQQQQQQQQQQQQQQ", ""),
+    ],
+)
+@pytest.mark.parametrize("command", ["check", "show"])
+def test_a_variable_that_nothing_reads_is_named_and_does_no_harm(  # noqa: PLR0913, PLR0917 - what is set
+    run: Any,
+    site: FakeSite,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    variable: str,
+    meant: str,
+) -> None:
+    site.add("zz-on", HEADER + SETTINGS)
+    for known in ("MLXFILL_GENERATION__SEED", "MLXFILL_API_KEY"):
+        monkeypatch.setenv(known, "7")
+    monkeypatch.setenv("MLXFILL_EMPTY", "")
+    monkeypatch.setenv(variable, "8")
+    outcome = run("config", command)
+    assert outcome.code == 0
+    hint = f"; did you mean {meant!r}?" if meant else ""
+    assert [line for line in outcome.err.splitlines() if line.startswith("warning: ")] == [
+        f"warning: the variable {variable} is not read by mlxfill, and sets nothing{hint}"
+    ]
+
+
+def test_trust_in_a_plugin_that_is_not_installed_is_a_mistake(
+    run: Any, site: FakeSite, workplace: Path
+) -> None:
+    site.add("zz-sure", "raise SystemExit")
+    trust = '[plugins]\nenabled = []\n[trust]\nassert = ["{}"]'
+    (workplace / "mlxfill.toml").write_text(trust.format("zz-sre"))
+    outcome = run("config", "check")
+    assert outcome.code == 2
+    assert outcome.complaints == [
+        "mlxfill.toml: trust.assert: plugin 'zz-sre' is not installed; did you mean 'zz-sure'?"
+    ]
+    (workplace / "mlxfill.toml").write_text(trust.format("zz-sure"))
+    assert run("config", "check").code == 0
+
+
 # --- plugins ---------------------------------------------------------------------
 
 
@@ -326,6 +390,17 @@ def test_list_says_what_can_be_had_of_a_plugin_that_is_off(
     assert line.split()[:3] == ["zz-ready", "on", "demand"]
     assert line.endswith("mlxfill zz-go, --model zz-small")
     assert "mlxfill_zz_ready" not in site.imported()
+
+
+def test_a_plugin_that_registers_nothing_is_named(run: Any, site: FakeSite) -> None:
+    site.add("zz-mute")
+    told = (
+        "plugin 'zz-mute' (mlxfill-zz-mute 1.0, entry point mlxfill_zz_mute) registers no hook; "
+        "decorate the functions that are its hooks with @mlxfill.hookimpl"
+    )
+    (line,) = [line for line in run("plugins", "list").lines if line.startswith("zz-mute")]
+    assert line.endswith(told)
+    assert json.loads(run("plugins", "info", "zz-mute", "--json").out)["problem"] == told
 
 
 def test_list_follows_what_is_installed(run: Any, site: FakeSite) -> None:
@@ -385,9 +460,7 @@ def test_info_of_an_unknown_plugin(run: Any, site: FakeSite) -> None:
     site.add("zz-echo")
     outcome = run("plugins", "info", "zz-eco")
     assert outcome.code == 2
-    assert outcome.complaints == [
-        "plugin 'zz-eco' is not installed; try: pip install mlxfill-zz-eco; did you mean 'zz-echo'?"
-    ]
+    assert outcome.complaints == ["plugin 'zz-eco' is not installed; did you mean 'zz-echo'?"]
 
 
 # --- commands of plugins ---------------------------------------------------------

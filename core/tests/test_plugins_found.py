@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,10 @@ BROKEN = {
         HEADER + "@mlxfill.hookimpl\ndef mlxfill_observe(evnt): pass",
         "Argument(s) {'evnt'} are declared in the hookimpl but can not be found in the hookspec",
     ),
+    "no mark": (
+        HEADER + "def mlxfill_observe(event): pass",
+        "registers no hook 'mlxfill_observe': decorate that function with @mlxfill.hookimpl",
+    ),
     "wrapper": (
         HEADER + "@mlxfill.hookimpl(wrapper=True)\ndef mlxfill_observe(event):\n    yield",
         "wraps the hook 'mlxfill_observe'; wrappers are not supported",
@@ -97,7 +102,23 @@ def test_without_a_list_all_that_is_installed_is_on_by_name(site: FakeSite) -> N
         site.add(name)
     names = PluginManager.load(load_config({})).names
     assert [name for name in names if name in {"aa", "bb", "cc"}] == ["aa", "bb", "cc"]
-    assert list(names) == sorted(names)
+
+
+def test_without_a_list_plugins_may_ask_for_the_front_or_the_end(site: FakeSite) -> None:
+    for name, mark in {
+        "aa": "trylast",
+        "bb": "",
+        "cc": "tryfirst",
+        "dd": "",
+        "ee": "tryfirst",
+    }.items():
+        marked = f"({mark}=True)" if mark else ""
+        hook = f"@mlxfill.hookimpl{marked}\ndef mlxfill_observe(event): ...\n"
+        plain = "@mlxfill.hookimpl\ndef mlxfill_settings(): ...\n"
+        site.add(name, HEADER + hook + plain)
+    installed = PluginManager.load(load_config({})).names
+    assert [n for n in installed if len(n) == 2] == ["cc", "ee", "bb", "dd", "aa"]
+    assert PluginManager.load(enable("aa", "bb", "cc")).names == ("aa", "bb", "cc")
 
 
 def test_a_list_says_which_are_on_and_in_which_order(site: FakeSite) -> None:
@@ -140,12 +161,35 @@ def test_a_listed_plugin_that_is_missing_gets_the_pip_command(
     with pytest.raises(PluginError) as caught:
         PluginManager.load(load_config())
     assert str(caught.value) == (
-        "mlxfill.toml: plugins.enabled: plugin 'zz-eco' is not installed; "
-        "try: pip install mlxfill-zz-eco; did you mean 'zz-echo'?"
+        "mlxfill.toml: plugins.enabled: plugin 'zz-eco' is not installed; did you mean 'zz-echo'?"
     )
     assert refusal(names=["zz-qqqqqq"]) == [
         "plugin 'zz-qqqqqq' is not installed; try: pip install mlxfill-zz-qqqqqq"
     ]
+
+
+@pytest.mark.parametrize(
+    "slip", ["zz-pigeons", "pigeon", "pigon", "mlxfill-zz-pigeon", "zz_pigeon"]
+)
+def test_a_slip_is_no_advice_to_install_something(site: FakeSite, slip: str) -> None:
+    site.add("zz-pigeon")
+    assert refusal(names=[slip]) == [f"plugin {slip!r} is not installed; did you mean 'zz-pigeon'?"]
+
+
+@pytest.mark.parametrize("name", ["zz-parrot", "mlxfill-zz-parrot"])
+def test_another_plugin_of_the_family_is_no_slip(site: FakeSite, name: str) -> None:
+    site.add("zz-pigeon")
+    assert refusal(names=[name]) == [
+        f"plugin {name!r} is not installed; try: pip install mlxfill-zz-parrot"
+    ]
+
+
+def test_trust_in_a_plugin_that_is_missing_stops_the_start(site: FakeSite) -> None:
+    site.add("zz-pigeon", "raise SystemExit")
+    (line,) = refusal({"plugins": [], "trust": {"assert": ["zz-pigeon", "zz-pigon"]}})
+    assert line == (
+        "config: trust.assert: plugin 'zz-pigon' is not installed; did you mean 'zz-pigeon'?"
+    )
 
 
 def test_a_table_of_a_plugin_that_is_missing_is_a_mistake(site: FakeSite) -> None:
@@ -180,6 +224,45 @@ def test_a_listed_plugin_that_is_broken_stops_the_start(
         assert "plugin 'bad' (mlxfill-bad 2.1, entry point mlxfill_bad) " in line
         assert cause in line
         assert "try: pip install --upgrade --force-reinstall mlxfill-bad" in line
+
+
+MENDED = {
+    "syntax": ("x = 1\ndef broken(:", ", line 2"),
+    "import": ("import mlxfill\n\nimport mlxfill_gone_module", ", line 3"),
+    "in a library": ("import json\njson.loads('')", ", line 2"),
+    "no api": ("import mlxfill", ""),
+    "no mark": (HEADER + "def mlxfill_observe(event): pass", ""),
+}
+
+
+@pytest.mark.parametrize(("source", "line"), MENDED.values(), ids=list(MENDED))
+def test_the_author_of_a_broken_plugin_is_told_the_place(
+    site: FakeSite, source: str, line: str
+) -> None:
+    module = site.add("bad", source)
+    origin = {"url": site.folder.as_uri(), "dir_info": {"editable": True}}
+    (site.folder / f"{module}-1.0.dist-info" / "direct_url.json").write_text(json.dumps(origin))
+    (told,) = refusal(names=["bad"])
+    assert told.endswith(f"; mend {site.folder / module}.py{line}")
+    assert "pip" not in told
+
+
+def test_who_installed_a_folder_is_told_to_install_it_editable(site: FakeSite) -> None:
+    module = site.add("bad", "import mlxfill")
+    origin = {"url": "file:///home/me/my%20plugin", "dir_info": {}}
+    (site.folder / f"{module}-1.0.dist-info" / "direct_url.json").write_text(json.dumps(origin))
+    (told,) = refusal(names=["bad"])
+    assert told.endswith("mend it in /home/me/my plugin, then: pip install -e '/home/me/my plugin'")
+
+
+@pytest.mark.parametrize(
+    "origin", ["", "[]", "{", '{"url": "https://a/b.zip", "archive_info": {}}', '{"dir_info": 1}']
+)
+def test_other_origins_are_installed_anew(site: FakeSite, origin: str) -> None:
+    module = site.add("bad", "import mlxfill")
+    (site.folder / f"{module}-1.0.dist-info" / "direct_url.json").write_text(origin)
+    (told,) = refusal(names=["bad"])
+    assert "; try: pip install --upgrade --force-reinstall mlxfill-bad, or" in told
 
 
 def test_a_plugin_for_a_newer_core_is_cured_by_a_newer_core(site: FakeSite) -> None:

@@ -13,3 +13,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` for the known name nearest to ``name``, or nothing."""
     near = get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def plugin_meant(name: str, installed: Iterable[str]) -> str | None:
+    """The installed plugin that ``name`` was surely meant to be.
+
+    A plugin may be called by its last words (``ngram``) and by its distribution; that two plugins
+    begin alike (``fill-strict``, ``fill-echo``) makes none of them a slip for the other.
+    """
+    called: dict[str, str] = {}
+    for plugin in sorted(installed):
+        words = f"mlxfill-{plugin}".split("-")
+        called |= {"-".join(words[first:]): plugin for first in range(len(words))}
+    called |= {plugin: plugin for plugin in installed}
+    near = get_close_matches(name, list(called), n=1, cutoff=0.8)
+    return called[near[0]] if near else None

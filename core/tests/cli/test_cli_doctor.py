@@ -24,10 +24,16 @@ OPENBLAS = "/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3"
 NUMPY = "/env/lib/python3.11/site-packages/numpy.libs/libscipy_openblas64_-1.so"
 
 
+HOOK = """
+@mlxfill.hookimpl
+def mlxfill_observe(event): ...
+"""
+
+
 @pytest.fixture(autouse=True)
 def only_own_plugins(site: FakeSite) -> None:
     """Other plugins that are installed here, broken or not, are none of these tests' business."""
-    site.add("aa", HEADER)
+    site.add("aa", HEADER + HOOK)
     Path("mlxfill.toml").write_text('plugins = ["aa"]\n')
 
 
@@ -112,6 +118,32 @@ def test_a_wrong_config_is_a_problem(run: Any, findings: Any) -> None:
     assert "problem: mlxfill.toml: modle " in outcome.out
     assert "no file" not in outcome.out
     assert "nothing is broken" not in outcome.out
+
+
+def test_a_plugin_without_hooks_is_a_problem(findings: Any, site: FakeSite) -> None:
+    site.add("bb", HEADER)
+    Path("mlxfill.toml").write_text('plugins = ["aa", "bb"]\n')
+    found = findings(code=1)
+    (problem,) = found["problems"]
+    assert "registers no hook; decorate" in problem
+    assert found["plugins"]["bb"] == "1.0 on"
+
+
+def test_tables_of_plugins_that_are_off_are_read(findings: Any, site: FakeSite) -> None:
+    site.add("bb", HEADER + HOOK)
+    Path("mlxfill.toml").write_text('plugins.enabled = ["aa"]\nplugins.bb.k = 1\n')
+    assert findings(code=1)["problems"] == [
+        "mlxfill.toml: plugins.bb: this plugin takes no settings"
+    ]
+
+
+def test_a_variable_that_nothing_reads_is_a_hint(
+    findings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLXFILL_GENERATION_MAX_TOKENS", "8")
+    hints = [line for line in findings()["hints"] if "MLXFILL_" in line]
+    assert len(hints) == 1
+    assert hints[0].endswith("did you mean 'MLXFILL_GENERATION__MAX_TOKENS'?")
 
 
 def test_a_missing_model_is_a_problem(findings: Any) -> None:

@@ -40,15 +40,11 @@ def info(
 ) -> None:
     """Show one plugin: its distribution, hooks and settings."""
     from mlxfill.cli.survey import survey
-    from mlxfill.errors import PluginError
-    from mlxfill.nearest import did_you_mean
+    from mlxfill.plugins import missing
 
     statuses = {status.name: status for status in survey(invocation(ctx).config())}
     if name not in statuses:
-        raise PluginError(
-            f"plugin {name!r} is not installed; try: pip install mlxfill-{name}"
-            f"{did_you_mean(name, statuses)}"
-        )
+        raise missing(name, statuses)
     shown = attrs.asdict(statuses[name])
     if as_json:
         typer.echo(json.dumps(shown, indent=2))

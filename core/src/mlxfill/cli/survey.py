@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal
 from attrs import field, frozen
 
 from mlxfill.config.show import entries
+from mlxfill.errors import ConfigError, PluginError
 from mlxfill.plugins import PluginManager, scan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from mlxfill.config import Config
     from mlxfill.plugins import Claim
@@ -24,8 +25,8 @@ class Status:
     """One plugin.  ``hooks`` and ``settings`` are known of plugins that are on only.
 
     ``state``: ``on demand`` is off, with commands or models that can be had by their names.
-    ``problem``: why it is broken or missing, in one line.  ``settings``: its table in the config
-    as it holds now, each value as TOML.
+    ``problem``: why it is broken, missing or of no use, in one line.  ``settings``: its
+    table in the config as it holds now, each value as TOML.
     """
 
     name: str
@@ -66,10 +67,34 @@ def survey(config: Config) -> list[Status]:
             commands,
             models,
             _settings(config, manager, name) if on else {},
-            problems.get(name),
+            _no_use(claims) if on and not manager.hooks(name) else problems.get(name),
         )
 
     return [status(name) for name in (*manager.names, *sorted(others))]
+
+
+def mistakes_of_those_off(config: Config) -> Iterator[str]:
+    """A line for each mistake in the tables of plugins that are installed and off.
+
+    Imports these plugins, which nothing but a check does: they have to say what is legal.
+    """
+    enabled, installed = config.plugins.enabled, scan()
+    for name in config.plugins.tables:
+        if enabled is None or name in enabled or name not in installed.plugins:
+            continue
+        try:
+            PluginManager.only(installed.plugin(name), config)
+        except ConfigError as error:
+            yield from str(error).splitlines()
+        except PluginError as error:
+            yield f"{config.where('plugins', name)}: {error}"
+
+
+def _no_use(claims: list[Claim]) -> str:
+    return (
+        f"plugin {claims[0].name!r} ({claims[0]}) registers no hook; "
+        "decorate the functions that are its hooks with @mlxfill.hookimpl"
+    )
 
 
 def _of(claims: list[Claim], announced: Mapping[str, list[Claim]]) -> tuple[str, ...]:

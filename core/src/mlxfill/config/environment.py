@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from mlxfill.config.annotations import COLLECTIONS, classes_in
+from mlxfill.config.location import VARIABLE
+from mlxfill.nearest import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 PREFIX = "MLXFILL_"
+NO_SETTINGS = frozenset({VARIABLE, "MLXFILL_TRACE", "MLXFILL_API_KEY"})
+"""Variables that are read, and override no key."""
 
 
 class EnvText(str):
@@ -44,6 +48,25 @@ def overrides(environ: Mapping[str, str], plain_keys: Collection[str]) -> Iterat
             path = _path(variable.removeprefix(PREFIX).lower())
             if len(path) > 1 or path[0] in plain_keys:
                 yield Override(variable, path, EnvText(text))
+
+
+def unread(environ: Mapping[str, str], keys: Iterable[str]) -> Iterator[str]:
+    """A line for each variable in ``environ`` that has our prefix and that nothing here reads.
+
+    No mistake for sure, since other programs may share the prefix.
+
+    :param keys: the dotted paths of all keys, for the spelling that was meant.
+    """
+    known = {variable_of(key) for key in keys} | NO_SETTINGS | {f"{PREFIX}PLUGINS"}
+    for variable, text in sorted(environ.items()):
+        if variable.startswith(PREFIX) and "__" not in variable and text and variable not in known:
+            hint = did_you_mean(variable, known)
+            yield f"the variable {variable} is not read by mlxfill, and sets nothing{hint}"
+
+
+def variable_of(key: str) -> str:
+    """The variable that overrides the key at a dotted path."""
+    return PREFIX + key.replace(".", "__").replace("-", "_").upper()
 
 
 def _path(name: str) -> tuple[str, ...]:

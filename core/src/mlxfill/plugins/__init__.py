@@ -3,6 +3,7 @@
 From what is installed to an answer that can be relied on::
 
     discovery    entry points, read without importing anything
+    authored     where to mend a plugin that is being written
     manager      which plugins are on, in which order, with which settings
     hooks        every hook as a typed method
     registry     pluggy: who implements a hook, by priority
@@ -10,7 +11,7 @@ From what is installed to an answer that can be relied on::
     faults       what a plugin did wrong, in one line
 """
 
-from mlxfill.plugins.discovery import Catalogue, Claim, scan
+from mlxfill.plugins.discovery import Catalogue, Claim, missing, scan
 from mlxfill.plugins.manager import PluginManager
 
-__all__ = ["Catalogue", "Claim", "PluginManager", "scan"]
+__all__ = ["Catalogue", "Claim", "PluginManager", "missing", "scan"]

@@ -25,11 +25,12 @@ from attrs import field, frozen
 from mlxfill.contracts import MLXFILL_API, Fault
 from mlxfill.errors import PluginError
 from mlxfill.hookspecs import PROJECT
-from mlxfill.nearest import did_you_mean
+from mlxfill.nearest import plugin_meant
+from mlxfill.plugins.authored import authors_cure
 from mlxfill.plugins.faults import one_line, recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 COMMANDS = f"{PROJECT}.commands"
 MODELS = f"{PROJECT}.models"
@@ -61,7 +62,7 @@ class Claim:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise self.broken(f"cannot be imported: {one_line(error)}") from error
+            raise self.broken(f"cannot be imported: {one_line(error)}", error=error) from error
         if api != MLXFILL_API:
             said = "states no MLXFILL_API" if api is None else f"is written for API {api!r}"
             newer = type(api) is int and api > MLXFILL_API
@@ -69,16 +70,21 @@ class Claim:
             raise self.broken(f"{said}, this mlxfill has API {MLXFILL_API}", cure)
         return plugin
 
-    def broken(self, cause: str, cure: str | None = None) -> PluginError:
+    def broken(
+        self, cause: str, cure: str | None = None, *, error: BaseException | None = None
+    ) -> PluginError:
         """The one line about a plugin that cannot be used.
 
-        :param cure: a command; None for what installs the plugin anew.
+        :param cure: a command; None for what installs the plugin anew, or, where it was installed
+            from a folder, for what its author has to mend.
+        :param error: what the plugin raised.
         """
+        told = f"plugin {self.name!r} ({self}) {cause}"
+        mend = None if cure else authors_cure(self.entry_point, error)
+        if mend:
+            return PluginError(f"{told}; {mend}")
         cure = cure or f"pip install --upgrade --force-reinstall {self.distribution}"
-        return PluginError(
-            f"plugin {self.name!r} ({self}) {cause}; "
-            f"try: {cure}, or pip uninstall {self.distribution}"
-        )
+        return PluginError(f"{told}; try: {cure}, or pip uninstall {self.distribution}")
 
 
 Claims = dict[str, list[Claim]]
@@ -102,10 +108,7 @@ class Catalogue:
         :raises PluginError: no distribution claims it, or more than one does.
         """
         if name not in self.plugins:
-            raise PluginError(
-                f"plugin {name!r} is not installed; try: pip install {PROJECT}-{name}"
-                f"{did_you_mean(name, self.plugins)}"
-            )
+            raise missing(name, self.plugins)
         return _only("plugin", self.plugins[name])
 
     def owner(self, kind: str, claims: list[Claim]) -> Claim:
@@ -124,6 +127,17 @@ class Catalogue:
             f"{kind} {claim.name!r} ({claim}) belongs to no plugin of {claim.distribution}; "
             f"try: pip install --upgrade {claim.distribution}"
         )
+
+
+def missing(name: str, installed: Iterable[str]) -> PluginError:
+    """The one line about a plugin that is not installed: a slip, or something to install."""
+    meant = plugin_meant(name, installed)
+    cure = (
+        f"did you mean {meant!r}?"
+        if meant
+        else f"try: pip install {PROJECT}-{name.removeprefix(f'{PROJECT}-')}"
+    )
+    return PluginError(f"plugin {name!r} is not installed; {cure}")
 
 
 def _only(kind: str, claims: list[Claim]) -> Claim:

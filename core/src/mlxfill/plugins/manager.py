@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mlxfill.contracts import Fault
 from mlxfill.errors import ConfigError, InputError, MlxfillError, PluginError
 from mlxfill.plugins import answers
-from mlxfill.plugins.discovery import scan
+from mlxfill.plugins.discovery import missing, scan
 from mlxfill.plugins.faults import one_line
 from mlxfill.plugins.hooks import Hooks
 from mlxfill.plugins.registry import UnfitError
@@ -60,10 +60,11 @@ class PluginManager(Hooks):
         """Import and switch on installed plugins.
 
         :param names: plugins in priority order, ``[]`` for none; None for those that the config
-            lists, and when it lists none, for all that are installed, by name.
+            lists, and when it lists none, for all that are installed: first those that mark a
+            hook ``tryfirst``, last those that mark one ``trylast``, else by name.
         :param tolerant: skip and report even what would stop the start.
         :raises PluginError: a plugin that ``names`` or the config names is missing, broken or
-            doubled; one line each.
+            doubled, or that the config trusts is missing; one line each.
         :raises ConfigError: the table of one is wrong; one line for each mistake.
         """
         if isinstance(names, str):
@@ -143,6 +144,13 @@ class PluginManager(Hooks):
                 self.faults.append(Fault(name, "start", str(failure)))
             else:
                 yield name, failure
+        if listed is None:
+            self._registry.rank()
+        if "trust.assert" in config.sources:
+            for name in config.trust.assert_:
+                if name not in installed:
+                    where = config.where("trust", "assert")
+                    yield name, PluginError(f"{where}: {missing(name, installed)}")
 
     def _switch_on(self, name: str, plugin: object, claim: Claim | None) -> None:
         """Register a plugin and read its settings, or raise and leave no trace of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import isroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
@@ -39,13 +40,14 @@ class Registry:
     def add(self, name: str, plugin: object) -> None:
         """Register a module or an object under a new name.
 
-        :raises UnfitError: a hook is misspelt, takes an argument that its specification does not
-            have, or wraps others.  Nothing is registered then.
+        :raises UnfitError: a hook is misspelt or not marked, takes an argument that its
+            specification does not have, or wraps others.  Nothing is registered then.
         """
         try:
             self._pluggy.register(plugin, name)
             self._check_pending()
             self._check_wrappers(plugin)
+            self._check_marks(plugin)
         except UnfitError:
             self._pluggy.unregister(name=name)
             raise
@@ -59,6 +61,13 @@ class Registry:
         """Forget a plugin."""
         self._pluggy.unregister(name=name)
         self.names.remove(name)
+
+    def rank(self) -> None:
+        """Order by the plugins' own word instead: ``tryfirst`` in front, ``trylast`` at the end.
+
+        A mark at one hook counts for the plugin; those of one rank stay as they were added.
+        """
+        self.names.sort(key=self._rank)
 
     def hooks_of(self, name: str) -> list[str]:
         """The hooks that a plugin implements, in the order in which they fire."""
@@ -106,6 +115,20 @@ class Registry:
             (impl for impl in caller.get_hookimpls() if impl.plugin_name in order),
             key=lambda impl: order[impl.plugin_name],
         )
+
+    def _rank(self, name: str) -> int:
+        callers = self._pluggy.get_hookcallers(self._pluggy.get_plugin(name)) or []
+        own = [i for caller in callers for i in caller.get_hookimpls() if i.plugin_name == name]
+        return any(impl.trylast for impl in own) - any(impl.tryfirst for impl in own)
+
+    def _check_marks(self, plugin: object) -> None:
+        """Without its mark a function is none of pluggy's business, whatever its name."""
+        for hook in HOOKS:
+            marked = self._pluggy.parse_hookimpl_opts(plugin, hook) is not None
+            if isroutine(getattr(plugin, hook, None)) and not marked:
+                raise UnfitError(
+                    f"registers no hook {hook!r}: decorate that function with @mlxfill.hookimpl"
+                )
 
     def _check_pending(self) -> None:
         try:

@@ -39,6 +39,7 @@ from mlxfill.testing.models import (
     shared_model,
     tiny_model,
 )
+from mlxfill.testing.registered import registered_hooks
 from mlxfill.testing.requests import tiny_request
 from mlxfill.testing.script import Script
 from mlxfill.testing.sources import Outcome, ScriptedSource
@@ -70,6 +71,7 @@ __all__ = [
     "plain",
     "plugged",
     "reference_tokens",
+    "registered_hooks",
     "shared_model",
     "tiny_folder",
     "tiny_model",

@@ -14,7 +14,7 @@ def mlxfill_settings() -> type[ConstrainSettings]:
     return ConstrainSettings
 
 
-@hookimpl
+@hookimpl(tryfirst=True)  # what the grammar forces is certain
 def mlxfill_constraint(request: Request, settings: ConstrainSettings | None) -> Constraint | None:
     """The grammar of ``request.schema``, for this model's tokens."""
     from mlxfill_constrain.constraint import GrammarConstraint

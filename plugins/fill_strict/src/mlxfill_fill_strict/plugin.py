@@ -28,7 +28,7 @@ def mlxfill_delimiters(request: Request) -> frozenset[int] | None:
     return (request.tools and compiled_rows(request).delimiters) or None
 
 
-@hookimpl
+@hookimpl(tryfirst=True)  # fixed text is the surest
 def mlxfill_proposal_sources(
     request: Request, settings: StrictSettings | None
 ) -> list[ProposalSource] | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, define, field
 
 from mlxfill.cli.doctor import machine
-from mlxfill.cli.survey import survey
+from mlxfill.cli.survey import mistakes_of_those_off, survey
 from mlxfill.config import Config
+from mlxfill.config.environment import unread
+from mlxfill.config.show import entries
 from mlxfill.errors import ConfigError, MlxfillError
 
 if TYPE_CHECKING:
@@ -60,10 +63,14 @@ def _check_config(found: Checkup, invocation: Invocation) -> Config:
 
 
 def _check_plugins(found: Checkup, config: Config) -> None:
+    keys = [entry.key for entry in entries(config, {})]
     for status in survey(config):
+        keys += [f"plugins.{status.name}.{key}" for key in status.settings]
         found.plugins[status.name] = f"{status.version} {status.state}".strip()
         if status.problem is not None:
             found.problems.append(status.problem)
+    found.problems += mistakes_of_those_off(config)
+    found.hints += unread(os.environ, keys)
 
 
 def _check_device(found: Checkup) -> bool:

@@ -1,0 +1,32 @@
+"""The plugins of this project among each other: their order, and slips in their names."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlxfill import PluginError, load
+from mlxfill.cli import main
+from mlxfill.config import load_config
+from mlxfill.plugins import PluginManager
+
+
+def test_without_a_list_fixed_text_comes_before_echoes_and_echoes_before_lookups() -> None:
+    names = PluginManager.load(load_config({})).names
+    order = [names.index(name) for name in ("fill-strict", "fill-echo", "spec-ngram")]
+    assert order == sorted(order)
+    assert names.index("constrain") < names.index("fill-echo")
+
+
+@pytest.mark.parametrize("slip", ["spec-ngrm", "ngram", "ngrm", "mlxfill-spec-ngram"])
+def test_a_slip_gets_the_name_that_was_meant(slip: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = f"plugin {slip!r} is not installed; did you mean 'spec-ngram'?"
+    with pytest.raises(PluginError) as caught:
+        load("tiny", plugins=[slip], config={})
+    assert str(caught.value) == said
+    assert main(["generate", "--model", "tiny", "--plugins", slip, "Hi"]) == 2
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
+def test_bench_names_what_an_arm_was_meant_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--model", "tiny", "--arms", "ngrm"]) == 2
+    assert "did you mean 'spec-ngram'?" in capsys.readouterr().err
