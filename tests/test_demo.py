@@ -16,8 +16,8 @@ from mlxfill.cli.demo.asks import demo_asks
 
 ROOT = Path(__file__).parents[1]
 ROW = re.compile(
-    r"^(?P<ask>[a-z ]+?) +(?P<tokens>\d+) +(?P<plain>\d+) → (?P<fast>\d+) +(?P<each>[\d.]+) "
-    r".+ yes *$",
+    r"^(?P<ask>[a-z ]+?) +(?P<tokens>\d+) +(?P<plain>\d+) → (?P<fast>\d+) +(?P<each>[\d.]+)"
+    r" +(?P<plain_ms>[\d.]+) → (?P<fast_ms>[\d.]+) +x(?P<speed>[\d.]+) +yes *$",
     re.MULTILINE,
 )
 
@@ -30,14 +30,15 @@ def words_of(picture: Path) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """One timed round, no config but that of the test, and exact arithmetic."""
+    """Few timed rounds, no config but that of the test, and exact arithmetic."""
     for variable in os.environ:
         if variable.startswith("MLXFILL_"):
             monkeypatch.delenv(variable)
     for variable in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(variable, str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(race, "ROUNDS", 1)
+    monkeypatch.setattr(race, "ROUNDS", 2)
+    monkeypatch.setattr(race, "MOST_ROUNDS", 2)
     mx.set_default_device(mx.cpu)
     return tmp_path
 
@@ -58,8 +59,11 @@ def test_fewer_forwards_and_the_same_text(
         assert int(row["tokens"]) > 10
         assert int(row["fast"]) < int(row["plain"])
         assert float(row["each"]) > 1
+        quotient = float(row["plain_ms"]) / float(row["fast_ms"])
+        assert float(row["speed"]) == pytest.approx(quotient, abs=0.02)
     assert max(float(row["each"]) for row in rows) > 2
     assert "(load 999 on " in page
+    assert "with these plugins they are the same on every machine" in " ".join(page.split())
     assert page.endswith("identical: yes\n")
 
     drawn, shown = Path("run.svg"), ROOT / "docs" / "images" / "run.svg"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from mlxfill_bench import Answer, Answered, Effect, Measurement, effects
 from mlxfill_bench.advice import advise, best_of
 from mlxfill_bench.agreement import Deed
 from mlxfill_bench.figures import Figures
+from mlxfill_bench.report import show_effects, standard_output
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +30,8 @@ def answer(seconds: float, **changes: Any) -> Answer:
         "injected": 0,
         "drafted": 4,
         "accepted": 2,
+        "offers": 1,
+        "left_out": 0,
         "faults": (),
         **changes,
     }
@@ -58,7 +62,7 @@ def measured_effects(arms: dict[str, Any], *, rounds: int = 4, prompts: int = 3)
 def measurement(arms: dict[str, Any], plugins: Mapping[str, tuple[str, ...]] | None = None) -> Any:
     found = measured_effects(arms)
     named = {effect.arm: tuple(effect.arm.split("+")) for effect in found}
-    plain = Figures(1.0, 1.0, 0.0, None, ())
+    plain = Figures(1.0, 1.0, 0.0, None, 0, 0, ())
     return Measurement({}, plain, found, [], {"plain": (), **named, **(plugins or {})})
 
 
@@ -71,6 +75,27 @@ def test_words_for_sure_times(seconds: float, word: str) -> None:
     assert effect.verdict == word
     assert effect.speed.ratio == pytest.approx(1 / seconds)
     assert effect.speed.low == pytest.approx(effect.speed.high)
+
+
+def test_what_the_gate_left_out_is_told_beside_the_figures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shut = answer(1.0, drafted=0, accepted=0, offers=5, left_out=4)
+    found = measured_effects({"shut": shut, "open": answer(0.5)})
+    said = "the gate left out 48 of 60 offers"
+    assert [said in (effect.figures.gate_line or "") for effect in found] == [True, False]
+    facts = {
+        "model": "m",
+        "prompts": 3,
+        "rounds": 4,
+        "temperature": 0,
+        "max_tokens": 9,
+        "slack": 0.03,
+    }
+    show_effects(standard_output(), attrs.evolve(measurement({}), facts=facts, effects=found))
+    out = capsys.readouterr().out
+    assert f"shut: {said}" in out
+    assert "open: " not in out
 
 
 def test_few_or_scattered_times_decide_nothing() -> None:

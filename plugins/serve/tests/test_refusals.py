@@ -32,7 +32,7 @@ def refused(response: httpx.Response, status: int) -> dict[str, Any]:
 
 WRONG: list[tuple[dict[str, Any], str, str | None]] = [
     ({"messages": None}, "messages", "messages"),
-    ({"messages": []}, "messages", "messages"),
+    ({"messages": []}, "messages is empty", "messages"),
     ({"messages": "hi"}, "messages", "messages"),
     ({"messages": [{"role": "wizard", "content": "hi"}]}, "'wizard'", "messages.0.role"),
     ({"messages": [{"content": "hi"}]}, "messages.0.role is missing", "messages.0.role"),
@@ -61,7 +61,16 @@ WRONG: list[tuple[dict[str, Any], str, str | None]] = [
     ({"repetition_context_size": 10**15}, "from 1 to 2147483647", "repetition_context_size"),
     ({"temprature": 1}, "unknown field 'temprature'; did you mean 'temperature'?", "temprature"),
     ({"x" * 10_000: 1}, "unknown field", None),
-    ({"mlxfill": {"origin": True}}, "unknown field 'mlxfill.origin'", "mlxfill.origin"),
+    (
+        {"mlxfill": {"orgins": True}},
+        "unknown field 'mlxfill.orgins'; did you mean 'mlxfill.origins'?",
+        "mlxfill.orgins",
+    ),
+    (
+        {"mlxfill": {"plugins": ["spec-ngrm"]}},
+        "'spec-ngrm', which is not on; did you mean 'spec-ngram'?; on and able to propose are:",
+        "mlxfill.plugins",
+    ),
     ({"mlxfill": {"session": ""}}, "mlxfill.session", "mlxfill.session"),
     ({"draft_model": "../x"}, "draft_model", "draft_model"),
     ({"adapters": "/etc/passwd"}, "no adapter '/etc/passwd' is mounted", "adapters"),
@@ -78,7 +87,11 @@ WRONG: list[tuple[dict[str, Any], str, str | None]] = [
         "tools.0.function.parameters",
     ),
     ({"response_format": {"type": "yaml"}}, "response_format", "response_format"),
-    ({"response_format": {"type": "json_schema"}}, "schema", None),
+    (
+        {"response_format": {"type": "json_schema"}},
+        "response_format.json_schema.schema must be a JSON schema, not None",
+        "response_format.json_schema.schema",
+    ),
     ({"response_format": {"regex": "a+"}, "tools": [SEARCH]}, "beside tools", "response_format"),
     ({"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}, "'chat_template'", None),
     ({"chat_template_kwargs": {"tokenize": True}}, "'tokenize'", None),

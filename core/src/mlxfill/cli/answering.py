@@ -76,7 +76,13 @@ def _report(
 ) -> None:
     """Everything that follows the text."""
     from mlxfill.cli.origins import legend
-    from mlxfill.cli.report import logprobs_table, print_cut, print_faults, stats_table
+    from mlxfill.cli.report import (
+        logprobs_table,
+        print_cut,
+        print_faults,
+        print_left_out,
+        stats_table,
+    )
 
     if result.logprobs is not None or result.top_logprobs is not None:
         texts = [engine.tokenizer.decode([token]) for token in result.tokens]
@@ -85,5 +91,6 @@ def _report(
         console.print(legend(result.origins))
     if result.tokens:
         console.print(stats_table(result.stats, drawn=drawn))
+    print_left_out(console, result.stats, engine)
     print_cut(console, result)
     print_faults(console, result.faults)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mlxfill.contracts import Fault
-    from mlxfill.engine import Result
+    from mlxfill.engine import Engine, Result
     from mlxfill.engine.results import Stats
 
 
@@ -72,6 +72,24 @@ def print_cut(console: Console, result: Result) -> None:
     if result.finish_reason == "length":
         line = f"stopped at max_tokens {result.stats.generated_tokens}: -m N allows more"
         console.print(line, style="dim", soft_wrap=True)
+
+
+def print_left_out(console: Console, stats: Stats, engine: Engine | None) -> None:
+    """A line that says why nothing came of offers, if the gate left some out.
+
+    :param engine: the one that answered; None: it is elsewhere.
+    """
+    from mlxfill.cli.doctor.model import TYPICAL
+
+    left_out = stats.spec.get("left_out", 0)
+    if not left_out:
+        return
+    line = f"the gate left out {left_out} of {stats.spec['offers']} offers, which promised less"
+    line += " than a window costs"
+    if engine is not None:
+        cost = engine.learnt.curve().cost(TYPICAL)
+        line += f" here ({cost:.1f} steps for {TYPICAL} tokens); mlxfill doctor says more"
+    console.print(line, style="dim", soft_wrap=True)
 
 
 def print_faults(console: Console, faults: Iterable[Fault]) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PLAIN = (bool, int, float, str, tuple, type(None))
 """Types of options that say the same in every process."""
+SOURCES_HOOK = "mlxfill_proposal_sources"
 UNNAMED = 0
 """Stands for tokens in an mlx-lm ``prompt_cache`` that nobody names any more."""
 
@@ -73,8 +74,12 @@ def _check_sources(engine: Engine, options: Options) -> None:
     on = engine.plugins.names
     for name in options.sources or ():
         if name not in on:
-            known, hint = ", ".join(on) or "none", did_you_mean(name, on)
-            raise InputError(f"sources names {name!r}, which is not on{hint}; on are: {known}")
+            able = [each for each in on if SOURCES_HOOK in engine.plugins.hooks(each)]
+            known, hint = ", ".join(able) or "none", did_you_mean(name, able)
+            raise InputError(
+                f"sources names {name[:80]!r}, which is not on{hint}; on and able to propose"
+                f" are: {known}"
+            )
 
 
 def _embedded(engine: Engine, ids: tuple[int, ...], embeddings: Any) -> tuple[int, ...]:  # noqa: ANN401 - an array or a list of rows

@@ -27,6 +27,7 @@ class Counters:
     fill_events: int = 0
     truncations: int = 0
     wasted_samples: int = 0
+    left_out: int = 0
     span_lengths: list[int] = field(factory=list)
     injected_from: Counter[str] = field(factory=Counter)
     drafted_from: Counter[str] = field(factory=Counter)
@@ -59,14 +60,16 @@ class Counters:
     def spec(self, session: Session) -> dict[str, Any]:
         """Counters of verified spans.
 
-        ``offers``: proposals that were made; ``windows``: forwards that judged drafts; ``drafted``:
-        ids judged in them, ``accepted`` and ``rejected``; ``steps``: forwards of one token;
+        ``offers``: proposals that were made; ``left_out``: those that the gate expected to cost
+        more than they bring; ``windows``: forwards that judged drafts; ``drafted``: ids judged in
+        them, ``accepted`` and ``rejected``; ``steps``: forwards of one token;
         ``verify_unsupported``: offers dropped because caches cannot be taken back.  With a drafter
         its own counters beside them (docs/drafters.md).
         """
         drafted, accepted = self.drafted_from.total(), self.accepted_from.total()
         return {
             "offers": session.counts["offers"],
+            "left_out": self.left_out,
             "windows": self.windows,
             "drafted": drafted,
             "accepted": accepted,

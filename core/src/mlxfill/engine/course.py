@@ -125,8 +125,12 @@ class Course:
 
     # --- outcomes ------------------------------------------------------------------------
 
-    def settle_first(self, offer: Offer, token: int) -> None:
-        """A plain step tells for free whether the offer's first id was right."""
+    def settle_first(self, offer: Offer, token: int, *, left_out: bool = True) -> None:
+        """A plain step tells for free whether the offer's first id was right.
+
+        ``left_out``: the gate decided for that step; else it only waits for the token.
+        """
+        self.counters.left_out += left_out and self.gate.enabled
         hit = offer.ids[0] == token
         self.session.settle(int(hit), 1, None if hit else token)
 

@@ -138,7 +138,7 @@ class DecodeLoop(Course):
     def _watched(self, offer: Offer | None) -> Iterator[Emitted]:
         """Steps until an offer, a drafter or the end asks for the token in flight."""
         flight = self._dispatch(row(self.session.tokens[-1:]), unread=0)
-        hot = self.starts_hot(offer)
+        hot, left_out = self.starts_hot(offer), True
         clock = StepClock()
         while True:
             more = not hot and self.budget > 1 and not self._halts()
@@ -146,7 +146,7 @@ class DecodeLoop(Course):
             token = one_id(flight[0])
             clock.read()
             if offer is not None:
-                self.settle_first(offer, token)
+                self.settle_first(offer, token, left_out=left_out)
             if self.enter((token,), flight[1]):
                 clock.ready()
                 yield Emitted(token, SAMPLED, flight[1])
@@ -160,7 +160,7 @@ class DecodeLoop(Course):
                 yield from self._inject(offer, ahead)
                 return
             hot = self.wants_hot(offer)
-            flight = ahead
+            flight, left_out = ahead, not hot
 
     def _halts(self) -> bool:
         """Whether nothing more is wanted after the token in flight."""

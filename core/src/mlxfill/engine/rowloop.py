@@ -329,7 +329,7 @@ class RowLoop:
             row.skips, row.first_row = False, logprobs
             return []
         if row.offer is not None:
-            course.settle_first(row.offer, token)
+            course.settle_first(row.offer, token, left_out=not self._hot)
             row.offer = None
         return course.emit((token,), SAMPLED, [logprobs])
 

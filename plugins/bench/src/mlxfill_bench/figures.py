@@ -24,13 +24,16 @@ class Figures:
     """Over all answers of one arm.
 
     ``tokens_per_second``: of wall time; ``injected``: share of tokens that were asserted unread;
-    ``acceptance``: share of verified drafts that held, None: none were; ``faults``: each once.
+    ``acceptance``: share of verified drafts that held, None: none were; ``offers``: proposals of
+    sources, ``left_out``: those that the cost gate made nothing of; ``faults``: each once.
     """
 
     tokens_per_second: float
     tokens_per_forward: float
     injected: float
     acceptance: float | None
+    offers: int
+    left_out: int
     faults: tuple[str, ...]
 
     @classmethod
@@ -44,7 +47,19 @@ class Figures:
             generated / max(sum(a.forwards for a in answers), 1),
             sum(a.injected for a in answers) / max(generated, 1),
             sum(a.accepted for a in answers) / drafted if drafted else None,
+            sum(a.offers for a in answers),
+            sum(a.left_out for a in answers),
             tuple(dict.fromkeys(fault for answer in answers for fault in answer.faults)),
+        )
+
+    @property
+    def gate_line(self) -> str | None:
+        """Why little came of offers, if the gate left some out."""
+        if not self.left_out:
+            return None
+        return (
+            f"the gate left out {self.left_out} of {self.offers} offers, which promised less than"
+            " a window costs here; mlxfill doctor says more"
         )
 
 

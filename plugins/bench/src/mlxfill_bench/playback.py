@@ -23,7 +23,11 @@ GREEDY = {"temperature": 0.0}
 
 @frozen
 class Answer:
-    """One reply of one arm.  ``seconds``: wall time from the request to the last token."""
+    """One reply of one arm.
+
+    ``seconds``: wall time from the request to the last token.  ``offers``: proposals of sources,
+    ``left_out``: those that the cost gate made nothing of.
+    """
 
     seconds: float
     deed: Deed
@@ -32,6 +36,8 @@ class Answer:
     injected: int
     drafted: int
     accepted: int
+    offers: int
+    left_out: int
     faults: tuple[str, ...]
 
 
@@ -215,5 +221,7 @@ def _answer_of(result: Result, engine: Engine, seconds: float) -> Answer:
         stats.fill.get("injected", 0),
         stats.spec.get("drafted", 0),
         stats.spec.get("accepted", 0),
+        stats.spec.get("offers", 0),
+        stats.spec.get("left_out", 0),
         tuple(f"{fault.plugin} ({fault.where}): {fault.message}" for fault in result.faults),
     )

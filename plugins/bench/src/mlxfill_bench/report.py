@@ -64,8 +64,7 @@ def show(console: Console, verdicts: Sequence[Verdict], margin: float) -> None:
         console.print()
     for verdict in verdicts:
         _print_changes(console, verdict)
-        for fault in verdict.figures.faults:
-            _print_line(console, f"{verdict.arm}: fault: {fault}", "yellow")
+        _print_notes(console, verdict.arm, verdict.figures)
 
 
 def _harm_table(verdicts: Sequence[Verdict]) -> Table:
@@ -133,8 +132,7 @@ def show_effects(console: Console, measured: Measurement) -> None:
     for effect in measured.effects:
         if effect.differing:
             _print_line(console, f"{effect.arm}: {_difference(effect)}", "yellow")
-        for fault in effect.figures.faults:
-            _print_line(console, f"{effect.arm}: fault: {fault}", "yellow")
+        _print_notes(console, effect.arm, effect.figures)
 
 
 def _count(number: int, what: str) -> str:
@@ -202,6 +200,14 @@ def _print_changes(console: Console, verdict: Verdict) -> None:
     left_out = len(verdict.changes) - SHOWN_CHANGES
     if left_out > 0:
         _print_line(console, f"{verdict.arm}: and {left_out} more (all in --json)", "")
+
+
+def _print_notes(console: Console, arm: str, figures: Figures) -> None:
+    """What the figures in a table do not explain."""
+    if figures.gate_line:
+        _print_line(console, f"{arm}: {figures.gate_line}", "dim")
+    for fault in figures.faults:
+        _print_line(console, f"{arm}: fault: {fault}", "yellow")
 
 
 def _print_line(console: Console, line: str, style: str) -> None:

@@ -12,7 +12,7 @@ from mlxfill_serve.answers import Answer, ClientGoneError
 from mlxfill_serve.asking import audit_wanted, chat_question, check_replies, completion_questions
 from mlxfill_serve.bodies import ChatBody, CompletionBody
 from mlxfill_serve.choices import ChatChoice, TextChoice
-from mlxfill_serve.errors import ApiError, dead_engine
+from mlxfill_serve.errors import dead_engine
 from mlxfill_serve.generation import Generation
 from mlxfill_serve.reading import B, read_body
 from mlxfill_serve.reply import ReplyReader
@@ -141,7 +141,6 @@ class Endpoints:
         self, read: Callable[[], list[Question]], body: Asked, prompts: int
     ) -> tuple[Generation, list[Question]]:
         """Read the questions, and have them answered."""
-        self._check_plugins(body)
         replies = body.n or 1
         check_replies(body, self.settings, prompts)
         with self.worker.room(prompts * replies):
@@ -152,15 +151,6 @@ class Endpoints:
                 for index in range(replies)
             ]
             return Generation(self.worker, openers), questions
-
-    def _check_plugins(self, body: Asked) -> None:
-        """Refuse a plugin that is not on, under the name that the field has here."""
-        on = self.engine.plugins.names
-        asked = body.mlxfill.plugins if body.mlxfill is not None else None
-        for name in asked or ():
-            if name not in on:
-                said = f"mlxfill.plugins names {name[:80]!r}; those that are on: {', '.join(on)}"
-                raise ApiError(400, said, param="mlxfill.plugins", code="invalid_value")
 
     async def _answered(self, answer: Answer, body: Asked, request: Request) -> Response:
         if body.stream:

@@ -18,6 +18,12 @@ _TYPES = {
     504: "timeout_error",
 }
 
+_FIELD_OF = {
+    "sources": "mlxfill.plugins",
+    "schema.json_schema.schema": "response_format.json_schema.schema",
+}
+"""Options of the engine that have another name in a body."""
+
 
 class ApiError(Exception):
     """An answer with a status of 400 or more."""
@@ -73,6 +79,8 @@ def as_api_error(error: Exception) -> ApiError:
     line = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, MlxfillError) and not isinstance(error, ConfigError | PluginError):
         code = "context_length_exceeded" if "the model's context is" in line else None
-        first = line.partition(" ")[0]
-        return ApiError(400, line, param=first if first in FIELDS else None, code=code)
+        first, space, rest = line.partition(" ")
+        field = _FIELD_OF.get(first, first)
+        param = field if field in FIELDS or first in _FIELD_OF else None
+        return ApiError(400, f"{field}{space}{rest}", param=param, code=code)
     return ApiError(500, f"generation failed: {type(error).__name__}: {line}")

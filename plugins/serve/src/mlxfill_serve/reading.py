@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from mlxfill_serve.errors import ApiError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pydantic_core import ErrorDetails
     from starlette.requests import Request
 
@@ -115,18 +117,33 @@ def _too_deep() -> ApiError:
 def refusal(error: ValidationError, kind: type[BaseModel]) -> ApiError:
     """The first thing that is wrong, in one line."""
     first = _telling(error.errors(include_url=False, include_context=False))
-    place = ".".join(str(part) for part in first["loc"] if not _is_branch(part))
+    parts = [str(part) for part in first["loc"] if not _is_branch(part)]
+    place = ".".join(parts)
     if first["type"] == "extra_forbidden":
-        known = list(kind.model_fields)
-        near = get_close_matches(place, known, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        *above, name = parts
+        near = get_close_matches(name, _keys(kind, above), 1)
+        hint = f"; did you mean {'.'.join([*above, near[0]])!r}?" if near else ""
         said = f"unknown field {_short(place)!r}{hint}"
         return ApiError(400, said, param=_short(place), code="unknown_parameter")
     if first["type"] == "missing":
         return ApiError(400, f"{place} is missing", param=place, code="missing_required_parameter")
+    if first["type"] == "too_short":
+        return ApiError(400, f"{place} is empty", param=place, code="invalid_value")
     reason = first["msg"][:1].lower() + first["msg"][1:]
     said = f"{_short(place)}: {reason}, not {_short(repr(first['input']))}"
     return ApiError(400, said, param=_short(place), code="invalid_value")
+
+
+def _keys(kind: type[BaseModel], above: Sequence[str]) -> list[str]:
+    """The keys of the object at a place in a body."""
+    for name in above:
+        inner = [k for k in get_args(kind.model_fields[name].annotation) if _is_body(k)]
+        kind = inner[0]
+    return list(kind.model_fields)
+
+
+def _is_body(kind: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _telling(errors: list[ErrorDetails]) -> ErrorDetails:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from statistics import median
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -25,10 +24,16 @@ if TYPE_CHECKING:
     from mlxfill.cli.demo.race import Outcome
     from mlxfill.engine import Engine, Result
 
-FORWARDS = "Forwards: counted with the cost gate off, so they are the same on every machine."
+FORWARDS = (
+    "Forwards: counted with the cost gate off; with these plugins they are the same on every"
+    " machine."
+)
 CONFIRMED = "proposed, and confirmed by the model"
 INJECTED = "injected, fixed by the template and the tools"
-TIMES = "Time: with the gate, as by default: a window that does not pay here is left out."
+TIMES = (
+    "Time: the shortest of several runs a side, which take turns; with the gate, as by default: a"
+    " window that does not pay here is left out.  Speed: one time by the other."
+)
 BUSY = "Other programs ran meanwhile (load {load:.0f} on {cores} cores), so the times say little."
 NO_SOURCES = (
     "No plugin that proposes tokens is on, so both sides are the same: "
@@ -145,6 +150,6 @@ def _figures(outcome: Outcome) -> list[str]:
         str(counted.generated_tokens),
         f"{plain.target_forwards} → {counted.target_forwards}",
         f"{counted.tokens_per_forward:.2f}",
-        f"{median(outcome.plain_ms):.0f} → {median(outcome.gated_ms):.0f}",
+        f"{outcome.plain_ms:.1f} → {outcome.gated_ms:.1f}",
         f"x{outcome.speedup:.2f}",
     ]
