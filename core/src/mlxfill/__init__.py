@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from mlxfill.engine.audit import Audit, AuditedRun
     from mlxfill.engine.compat import stream_generate
     from mlxfill.engine.prompt import Prompt
+    from mlxfill.engine.sections import ReplySections
     from mlxfill.errors import (
         BackendMissingError,
         CacheMismatchError,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
         TemplateError,
     )
     from mlxfill.hookspecs import hookimpl
+    from mlxfill.messages import for_template
     from mlxfill.model.compiled import CompiledForward
     from mlxfill.rewind.mark import CacheMark
     from mlxfill.sampling import Sampling
@@ -111,6 +113,7 @@ __all__ = [
     "PromptCache",
     "Proposal",
     "ProposalSource",
+    "ReplySections",
     "Request",
     "Result",
     "RowScheduler",
@@ -121,6 +124,7 @@ __all__ = [
     "TargetView",
     "TemplateError",
     "TokenView",
+    "for_template",
     "grouped",
     "hookimpl",
     "load",
@@ -139,11 +143,13 @@ _HOMES = {
     "Piece": "mlxfill.engine",
     "Prompt": "mlxfill.engine.prompt",
     "PromptCache": "mlxfill.engine",
+    "ReplySections": "mlxfill.engine.sections",
     "Result": "mlxfill.engine",
     "RowScheduler": "mlxfill.engine",
     "Run": "mlxfill.engine",
     "Sampling": "mlxfill.sampling",
     "Stats": "mlxfill.engine",
+    "for_template": "mlxfill.messages",
     "grouped": "mlxfill.cli.groups",
     "hookimpl": "mlxfill.hookspecs",
     "load": "mlxfill.engine",

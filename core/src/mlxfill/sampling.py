@@ -220,10 +220,21 @@ class Chooser:
         mx.random.seed(position_seed(self.seed, position))
         try:
             if self.foreign is not None:
-                return self.foreign(row)
+                return _checked(self.foreign(row))
             return mx.random.categorical(self._filtered(row) * (1.0 / self.sampling.temperature))
         finally:
             mx.random.seed(high << 32 | low)
+
+
+def _checked(chosen: object) -> mx.array:
+    """What a foreign sampler made of one row: one id ``[1]``.  Raises ``InputError``."""
+    import mlx.core as mx
+
+    if isinstance(chosen, mx.array) and chosen.shape == (1,):
+        return chosen
+    shown = f"shape {chosen.shape}" if isinstance(chosen, mx.array) else f"{chosen!r:.80}"
+    message = f"sampler must return an array of one id a row, of shape (1,), not {shown}"
+    raise InputError(message)
 
 
 def _filters(s: Sampling) -> list[Filter]:

@@ -275,7 +275,7 @@ def test_a_request_that_fails_is_told_and_tried_again(
         ('{"prompt": 3}', "prompt must be a string or a list of token ids"),
         ('""', "the prompt is empty: at least one token is needed"),
         ('{"prompt": []}', "the prompt is empty: at least one token is needed"),
-        ('{"messages": [{"content": "a"}]}', 'messages: message 0 has no role: {"content": "a"}'),
+        ('{"messages": [{"content": "a"}]}', "messages: message 0 has no role: {'content': 'a'}"),
         ('{"prompt": "a", "tools": {}}', "tools: must hold a list of tools in OpenAI's format"),
         ('{"prompt": "a", "max_token": 3}', "unknown option 'max_token'; did you mean"),
         ('{"prompt": "a", "max_tokens": -2}', "max_tokens must be a whole number of at least -1"),

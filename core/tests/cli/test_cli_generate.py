@@ -117,6 +117,8 @@ def test_json_is_one_line_with_the_whole_result(ask: Any) -> None:
     data = json.loads(outcome.out)
     assert list(data) == [
         "text",
+        "reasoning",
+        "content",
         "tokens",
         "origins",
         "finish_reason",
@@ -153,6 +155,20 @@ def test_origins_are_colours_on_a_terminal_and_counts_elsewhere(
     assert ANSI.search(coloured)
     assert ANSI.sub("", coloured) == piped.out
     assert ask("hello", "--plugins", "zz").out == piped.out
+
+
+def test_offers_that_the_gate_left_out_are_told(
+    ask: Any, site: FakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.add("zz", plugin("return mlxfill.Proposal((1, 1, 1), mlxfill.Policy.VERIFY, 'zz')"))
+    told = ask("hello", "--plugins", "zz", "-m", "40").err
+    counts = re.search(r"the gate left out (\d+) of (\d+) offers, .* mlxfill doctor", told)
+    assert counts is not None, told
+    left_out, offers = map(int, counts.groups())
+    assert 0 < left_out <= offers <= 40
+    assert "the gate" not in ask("hello", "--no-plugins").err
+    monkeypatch.setenv("MLXFILL_GATE__ENABLED", "false")
+    assert "the gate" not in ask("hello", "--plugins", "zz").err
 
 
 def test_faults_of_plugins_are_told_and_the_text_stays(ask: Any, site: FakeSite) -> None:
@@ -350,8 +366,10 @@ def test_wrong_use_is_one_line_and_exit_code_2(
         ("[" * 100_000, "is not JSON: "),
         ("[]", "must hold a list of messages"),
         ('{"role": "user"}', "must hold a list of messages"),
-        ('[{"content": "x"}]', 'message 0 has no role: {"content": "x"}'),
-        ("[3]", "message 0 has no role: 3"),
+        ('[{"content": "x"}]', "message 0 has no role: {'content': 'x'}"),
+        ('[{"role": "user", "content": 5}]', "message 0: content must be a string or text parts"),
+        ('[{"role": "user", "content": [{"type": "file"}]}]', "part 0 is of the type 'file'"),
+        ("[3]", "message 0 must be a mapping with role and content, not 3"),
     ],
 )
 def test_files_of_another_form_are_named(ask: Any, content: str, complaint: str) -> None:

@@ -75,7 +75,8 @@ def test_arguments_of_calls_may_be_json_text() -> None:
         ({"prompt": ""}, "prompt must be a text"),
         ({"messages": [HI], "tools": 1}, "tools must be a list"),
         ({"messages": [HI], "template_options": 1}, "template_options must be an object"),
-        ({}, "messages must be a list"),
+        ({}, "line 1: holds no prompt or messages, only []"),
+        ({"promt": "y"}, "only ['promt']; did you mean 'prompt'?"),
     ],
 )
 def test_other_lines_are_refused(line: Any, said: str) -> None:

@@ -85,9 +85,16 @@ def test_a_session_without_an_id_is_called_by_its_line() -> None:
         ("{", "line 2: is not JSON: "),
         ("[" * 100_000, "line 2: is not JSON: "),
         ("[1]", "line 2: must be an object with messages, not [1]"),
-        ({"id": "x"}, "line 2: messages must be a list of objects"),
+        ({"id": "x"}, "line 2: holds no messages, only ['id']"),
+        ({"mesages": []}, "only ['mesages']; did you mean 'messages'?"),
+        ({"messages": {}}, "line 2: messages must be a list of objects"),
         ({"messages": [USER, "x"]}, "line 2: messages must be a list of objects"),
-        ({"messages": [USER, {"content": "x"}]}, 'line 2: message 1 has no role: {"content": "x"}'),
+        (
+            {"messages": [USER, {"role": "user", "content": 5}]},
+            "line 2: message 1: content must be",
+        ),
+        ({"messages": [USER, {"content": "x"}]}, "line 2: message 1 has no role: "),
+        ({"messages": [{**REPLY, "tool_calls": [1]}]}, "message 0: tool_calls must be a list of"),
         ({"messages": [REPLY, USER]}, "line 2: no turn of the assistant to replay"),
         ({"messages": [USER, REPLY], "tools": {}}, "line 2: tools must be a list of tools"),
         (
@@ -101,8 +108,6 @@ def test_a_session_without_an_id_is_called_by_its_line() -> None:
                 "line 2: message 1 has tool_calls without name and arguments",
             )
             for calls in (
-                "x",
-                [1],
                 [{"function": 1}],
                 [{"function": {"name": 1, "arguments": {}}}],
                 [{"function": {"name": "read"}}],

@@ -12,6 +12,7 @@ import typer
 from attrs import define
 
 from mlxfill.errors import InputError
+from mlxfill.messages import for_template
 
 STDIN = "-"
 Message = Mapping[str, Any]
@@ -100,10 +101,10 @@ def checked_messages(value: Any, where: str) -> list[Message]:  # noqa: ANN401 -
     """
     if not isinstance(value, list) or not value:
         raise InputError(f"{where}: must hold a list of messages with role and content")
-    for at, message in enumerate(value):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise InputError(f"{where}: message {at} has no role: {json.dumps(message)[:80]}")
-    return [_for_template(message) for message in value]
+    try:
+        return [*for_template(value)]
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
 
 
 def read_tools(file: str | None) -> list[Message] | None:
@@ -120,27 +121,6 @@ def checked_tools(value: Any, where: str) -> list[Message]:  # noqa: ANN401 - wh
     if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
         raise InputError(f"{where}: must hold a list of tools in OpenAI's format")
     return value
-
-
-def _for_template(message: dict[str, Any]) -> Message:
-    """OpenAI's format allows forms that few templates know: text in parts, arguments as text."""
-    changed = dict(message)
-    content = message.get("content")
-    if isinstance(content, list):
-        changed["content"] = "".join(
-            part.get("text", "") for part in content if isinstance(part, dict)
-        )
-    if isinstance(message.get("tool_calls"), list):
-        changed["tool_calls"] = [_call(call) for call in message["tool_calls"]]
-    return changed
-
-
-def _call(call: Any) -> Any:  # noqa: ANN401 - whatever the file holds
-    try:
-        arguments = json.loads(call["function"]["arguments"])
-    except (TypeError, KeyError, ValueError):
-        return call
-    return {**call, "function": {**call["function"], "arguments": arguments}}
 
 
 def _json(file: str, option: str) -> Any:  # noqa: ANN401

@@ -126,8 +126,11 @@ def _remote(
 
 
 def _loop(conversation: Talker, errors: Console, *, origins: bool, drawn: bool) -> None:
-    """Read lines until there are no more, and answer each."""
-    interactive = sys.stdin.isatty()
+    """Read lines until there are no more, and answer each.
+
+    :raises typer.Exit: 1 when lines came from a pipe or file, and one of them was not answered.
+    """
+    failed, interactive = False, sys.stdin.isatty()
     if interactive:
         import readline  # noqa: F401 - gives input() editing and the lines of before
 
@@ -136,18 +139,20 @@ def _loop(conversation: Talker, errors: Console, *, origins: bool, drawn: bool) 
         try:
             line = input("> " if interactive else "").strip()
         except EOFError:
-            return
+            break
         except UnicodeDecodeError as error:
             raise InputError(f"standard input is not UTF-8 (at byte {error.start})") from error
         except KeyboardInterrupt:
             errors.print("\n/quit or Ctrl-D leaves", style="dim")
             continue
         if line in ("/quit", "/exit"):
-            return
+            break
         if line.startswith("/"):
             _obey(conversation, line, errors, drawn=drawn)
         elif line:
-            _answer(conversation, line, errors, origins=origins)
+            failed |= not _answer(conversation, line, errors, origins=origins)
+    if failed and not interactive:  # nobody was there to see it
+        raise typer.Exit(1)
 
 
 def _obey(conversation: Talker, line: str, errors: Console, *, drawn: bool) -> None:
@@ -159,19 +164,27 @@ def _obey(conversation: Talker, line: str, errors: Console, *, drawn: bool) -> N
         conversation.system = rest.strip() or None
         conversation.reset()
     elif word == "/stats":
-        from mlxfill.cli.report import stats_table
-
-        last = conversation.last
-        table = last and stats_table(last.stats, drawn=drawn)
-        errors.print(table or "nothing was said yet")
+        _tell_costs(conversation, errors, drawn=drawn)
     elif word == "/help":
         errors.print(HELP)
     else:
         errors.print(f"no command {word}; there are:\n{HELP}", markup=False)
 
 
-def _answer(conversation: Talker, line: str, errors: Console, *, origins: bool) -> None:
-    """One turn.  What goes wrong in it is told, and the conversation goes on."""
+def _tell_costs(conversation: Talker, errors: Console, *, drawn: bool) -> None:
+    """What the last reply cost."""
+    from mlxfill.cli.report import print_left_out, stats_table
+
+    if conversation.last is None:
+        errors.print("nothing was said yet")
+        return
+    stats = conversation.last.stats
+    errors.print(stats_table(stats, drawn=drawn))
+    print_left_out(errors, stats, conversation.engine)
+
+
+def _answer(conversation: Talker, line: str, errors: Console, *, origins: bool) -> bool:
+    """One turn, if it can be.  What goes wrong in it is told, and the conversation goes on."""
     from rich.console import Console
 
     from mlxfill.cli.interrupt import stoppable
@@ -189,11 +202,12 @@ def _answer(conversation: Talker, line: str, errors: Console, *, origins: bool) 
     except MlxfillError as error:
         conversation.forget_turn()
         errors.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
-        return
+        return False
     except KeyboardInterrupt:  # a second Ctrl-C, in the middle of something
         conversation.forget_turn()
-        return
+        return True
     print_cut(errors, result)
     print_faults(errors, result.faults)
     if origins:
         errors.print(legend(result.origins))
+    return True

@@ -88,19 +88,11 @@ class Conversation:
 
 def as_message(tokenizer: Any, result: Result) -> dict[str, Any]:  # noqa: ANN401
     """A reply as chat templates want it: reasoning and tool calls apart from the text."""
-    reasoning, text = _apart(tokenizer, result.text)
-    message: dict[str, Any] = {"role": "assistant", "content": text}
+    message: dict[str, Any] = {"role": "assistant", "content": result.content}
+    reasoning = result.reasoning.strip()
     if reasoning:
         message["reasoning_content"] = reasoning
     if result.tool_calls:
-        message["content"] = text.partition(tokenizer.tool_call_start)[0].rstrip()
+        message["content"] = result.content.partition(tokenizer.tool_call_start)[0].rstrip()
         message["tool_calls"] = [{"type": "function", "function": c} for c in result.tool_calls]
     return message
-
-
-def _apart(tokenizer: Any, text: str) -> tuple[str, str]:  # noqa: ANN401
-    """Reasoning and the text after it."""
-    if not tokenizer.has_thinking or tokenizer.think_end not in text:
-        return "", text
-    reasoning, _, rest = text.partition(tokenizer.think_end)
-    return reasoning.removeprefix(tokenizer.think_start).strip(), rest.lstrip("\n")

@@ -178,7 +178,15 @@ class RemoteRun:
         reason: FinishReason = "stop"
         if self._finish in {"length", "cancelled"}:
             reason = self._finish
-        return Result("".join(self._texts), self._tokens, self._origins, reason, self._stats)
+        return Result(
+            text="".join(self._texts),
+            tokens=self._tokens,
+            origins=self._origins,
+            finish_reason=reason,
+            stats=self._stats,
+            reasoning=self._message["reasoning_content"],
+            content=self._message["content"],
+        )
 
 
 def _stats(usage: dict[str, Any]) -> Stats:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 import traceback
-from errno import EDQUOT, EFBIG, ENOSPC
+from errno import EBADF, EDQUOT, EFBIG, ENOSPC
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,6 +14,7 @@ from typer.main import get_group
 
 from mlxfill.cli.app import build
 from mlxfill.cli.invocation import Invocation, take_options
+from mlxfill.cli.streams import replace_closed
 from mlxfill.errors import (
     BackendMissingError,
     ConfigError,
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 LAST_WORD = 10.0
 """Seconds that a process leaves to the first of its group for an error that all have."""
-FULL = (ENOSPC, EDQUOT, EFBIG)
-"""What a file says that takes no more: of the disk, of the user's share, of its own size."""
+FULL = (ENOSPC, EDQUOT, EFBIG, EBADF)
+"""What a file says that takes no more: of the disk, of the user's share, of its own size, or it
+is closed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     :returns: 0 done, 1 the work failed, 2 wrong use, 130 stopped by Ctrl-C.
     """
     invocation, rest = take_options(sys.argv[1:] if arguments is None else arguments)
+    replace_closed()
     streams = sys.stdout, sys.stderr
     try:
         return _run(invocation, rest or ["--help"])

@@ -19,7 +19,7 @@ Each line imports what stands below it, never what stands above (``lint-imports`
     session, drafting     asks sources, the drafter; tells them the outcome (drafter, guarded)
     gate                  whether a window pays (calibrate, rowplan)
     watched, trace        checks and tells what happens in between (replay: for an audit)
-    reply                 tokens to text and tool calls (text, calls)
+    reply                 tokens to text and tool calls (text, calls, sections)
     options, prompt       what goes in (legal, schema, roles, sealed)
     results               what comes out (counters, phases)
 """

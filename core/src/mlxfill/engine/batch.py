@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mlxfill.engine.options import OPTION_NAMES, SAMPLING_NAMES, option_meant
 from mlxfill.engine.scheduler import RowScheduler
 from mlxfill.errors import InputError, MlxfillError
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from mlxfill.engine.engine import Engine
     from mlxfill.engine.results import Piece, Result
     from mlxfill.engine.run import Run
+
+KEYS = ("prompt", "messages", "tools")
+"""What a request holds besides options."""
 
 
 def generate_batch(
@@ -53,6 +57,10 @@ def _opened(engine: Engine, request: Mapping[str, Any]) -> Run:
         message = f"a request is a mapping with a prompt or messages, not {request!r}"
         raise InputError(message)
     options = dict(request)
+    unknown = next((n for n in options if n not in (*KEYS, *OPTION_NAMES, *SAMPLING_NAMES)), None)
+    if unknown is not None:
+        message = f"unknown key {unknown!r}{option_meant(str(unknown), *KEYS)}"
+        raise InputError(message)
     prompts = [options.pop(name) for name in ("prompt", "messages") if name in options]
     if len(prompts) != 1:
         message = "give either prompt or messages"

@@ -121,6 +121,7 @@ class Engine:
         bounds = self.config.cache
         self.prompts = PromptStore(bounds.max_entries, bounds.max_mb << 20)
         self.drafter: Drafter | None = None
+        self._closed = False
         try:
             self._mount(draft or self.config.draft, draft_kind or self.config.draft_kind)
         except BaseException:
@@ -202,6 +203,7 @@ class Engine:
         """
         from mlxfill.engine.resume import resume
 
+        self._require_open()
         return resume(self, source, options)
 
     def generate_batch(
@@ -259,6 +261,7 @@ class Engine:
         tools: Sequence[Mapping[str, Any]] | None,
         options: Mapping[str, Any],
     ) -> tuple[Opening, Prompt]:
+        self._require_open()
         settled = make_options(attrs.asdict(self.config.generation), options)
         made = make_prompt(self.tokenizer, prompt, tools, settled.template_options)
         return Opening(self, settled, list(self.faults)), made
@@ -308,6 +311,7 @@ class Engine:
         :raises ModelError, ModelNotFoundError: it is not there or does not fit the model.
         :raises InputError: the name is taken.
         """
+        self._require_open()
         self.target.adapters.mount(name, folder)
         settle_randomness()
         drafter = self.drafter
@@ -328,10 +332,15 @@ class Engine:
                 raise
             self.faults.append(Fault("engine", "draft", f"{error}; going on without"))
 
+    def _require_open(self) -> None:
+        if self._closed:
+            raise InputError("the engine is closed: load the model again")
+
     # --- end ---------------------------------------------------------------------------
 
     def close(self) -> None:
         """Unbind the model, keep what was learnt about costs.  Safe to call twice."""
+        self._closed = True
         self.prompts.clear()
         if self.drafter is not None:
             with recorded(self.drafter.plugin, "close", self.faults):

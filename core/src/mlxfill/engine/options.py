@@ -102,6 +102,27 @@ class Options:
 
 
 OPTION_NAMES = frozenset(f.name for f in fields(Options))
+SAMPLING_NAMES = frozenset(f.name for f in fields(Sampling))
+SPELLINGS = {
+    "temp": "temperature",  # mlx-lm's word, and the command line's
+    "chat_template_config": "template_options",  # the command line's
+    "chat_template_kwargs": "template_options",  # the server's
+    "response_format": "schema",  # OpenAI's
+    "regex": "schema",
+    "grammar": "schema",
+    "max_completion_tokens": "max_tokens",
+    "n_predict": "max_tokens",
+}
+"""What options are called elsewhere, on the command line for one."""
+
+
+def option_meant(name: str, *others: str) -> str:
+    """A hint at the option, or another keyword, that an unknown name may stand for; or nothing."""
+    plain = name.lstrip("-").replace("-", "_")
+    known = [*OPTION_NAMES, *SAMPLING_NAMES, *others]
+    if plain in SPELLINGS or plain in known:
+        return f"; did you mean {SPELLINGS.get(plain, plain)!r}?"
+    return did_you_mean(name, known)
 
 
 def make_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
@@ -109,19 +130,17 @@ def make_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Optio
 
     Sampling fields (``temperature=0.7``) may be given beside the options.
     """
-    sampling_names = {f.name for f in fields(Sampling)}
-    unknown = [n for n in given if n not in OPTION_NAMES and n not in sampling_names]
+    unknown = [n for n in given if n not in OPTION_NAMES and n not in SAMPLING_NAMES]
     if unknown:
-        hint = did_you_mean(unknown[0], [*OPTION_NAMES, *sampling_names])
-        message = f"unknown option {unknown[0]!r}{hint}"
+        message = f"unknown option {unknown[0]!r}{option_meant(unknown[0])}"
         raise InputError(message)
-    loose = {n: v for n, v in given.items() if n in sampling_names}
+    loose = {n: v for n, v in given.items() if n in SAMPLING_NAMES}
     if loose and given.get("sampling") is not None:
         message = f"give {min(loose)} inside sampling or beside it, not both"
         raise InputError(message)
     merged = {n: v for n, v in defaults.items() if n in OPTION_NAMES}
     merged.update({n: v for n, v in given.items() if n in OPTION_NAMES})
     if given.get("sampling") is None:
-        base = {n: v for n, v in defaults.items() if n in sampling_names}
+        base = {n: v for n, v in defaults.items() if n in SAMPLING_NAMES}
         merged["sampling"] = Sampling(**{**base, **loose})
     return Options(**merged)

@@ -9,7 +9,11 @@ from attrs import frozen
 
 from mlxfill.engine.roles import check_roles
 from mlxfill.errors import InputError, TemplateError, reason
+from mlxfill.messages import for_template
 from mlxfill.rules import is_whole
+
+BYTES = (bytes, bytearray, memoryview)
+"""Sequences of numbers, but none of ids."""
 
 
 @frozen
@@ -29,7 +33,8 @@ def make_prompt(
 ) -> Prompt:
     """A string or ids as they are, chat messages through the template; a ``Prompt`` is ready.
 
-    :raises InputError: nothing usable was given, or the template does not know a message's role.
+    :raises InputError: nothing usable was given, a message is of another form than OpenAI's
+        format allows, or the template does not know its role.
     :raises TemplateError: the template is missing or refuses the messages.
     """
     if tools and not isinstance(tools, Sequence):
@@ -40,15 +45,16 @@ def make_prompt(
     if isinstance(given, str):
         require_text(given)
         return Prompt(tuple(encode(tokenizer, given)), given)
-    if hasattr(given, "tolist"):
+    if hasattr(given, "tolist") and not isinstance(given, memoryview):
         given = given.tolist()
     if isinstance(given, Mapping):
         given = [given]
-    if not isinstance(given, Sequence):
+    if not isinstance(given, Sequence) or isinstance(given, BYTES):
         message = f"a prompt is a string, ids or messages, not {type(given).__name__}"
         raise InputError(message)
     items = list(given)
     if items and all(isinstance(i, Mapping) for i in items):
+        items = for_template(items)
         text = render(tokenizer, items, tools, options)
         check_roles(
             items,

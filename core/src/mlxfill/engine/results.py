@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import asdict, define, field, frozen
+from attrs import Factory, asdict, define, field, frozen
 
 from mlxfill.contracts import Fault  # noqa: TC001 - attrs resolves it
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sized
 
     import mlx.core as mx
 
@@ -18,6 +18,11 @@ SAMPLED = "sampled"
 """Origin of tokens that the target alone chose."""
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+def _number(values: Sized | None) -> str:
+    """How many: a ``repr`` for lists of one item a token."""
+    return "None" if values is None else f"<{len(values)}>"
 
 
 @define
@@ -39,8 +44,8 @@ class Stats:
     seed: int = 0
     fill: dict[str, Any] = field(factory=dict)
     spec: dict[str, Any] = field(factory=dict)
-    rounds: list[int] = field(factory=list)
-    cache_tokens: tuple[int, ...] = ()
+    rounds: list[int] = field(factory=list, repr=_number)
+    cache_tokens: tuple[int, ...] = field(default=(), repr=_number)
 
     @property
     def tokens_per_forward(self) -> float:
@@ -92,26 +97,32 @@ class Result:
     """A finished request.
 
     ``tokens``: ids of the reply, without the EOS that ended it; ``origins``: one word a token.
+    ``reasoning``: what the model thought first, by its own markers; ``content``: the rest of
+    ``text``, with the markup of calls; all of it where nothing was thought.
     ``tool_calls``: ``{"name": ..., "arguments": {...}}`` each.  When asked for, ``logprobs``: one
     a token, natural logarithms; ``top_logprobs``: (id, log-probability) pairs a token, best first;
     ``cache``: to begin another request with.
     """
 
     text: str
-    tokens: list[int]
-    origins: list[str]
+    tokens: list[int] = field(repr=_number)
+    origins: list[str] = field(repr=_number)
     finish_reason: FinishReason
     stats: Stats
     faults: list[Fault] = field(factory=list)
     tool_calls: list[Mapping[str, Any]] = field(factory=list)
-    logprobs: list[float] | None = None
-    top_logprobs: list[list[tuple[int, float]]] | None = None
+    logprobs: list[float] | None = field(default=None, repr=_number)
+    top_logprobs: list[list[tuple[int, float]]] | None = field(default=None, repr=_number)
     cache: PromptCache | None = None
+    reasoning: str = field(default="", repr=False)
+    content: str = field(default=Factory(lambda self: self.text, takes_self=True), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, as ``mlxfill generate --json`` prints it."""
         data: dict[str, Any] = {
             "text": self.text,
+            "reasoning": self.reasoning,
+            "content": self.content,
             "tokens": self.tokens,
             "origins": self.origins,
             "finish_reason": self.finish_reason,
@@ -144,6 +155,6 @@ class PromptCache:
     ``adapters``: what was on when it was made; another request cannot use it.
     """
 
-    tokens: tuple[int, ...] = field(converter=_as_tuple)
-    caches: list[Any]
+    tokens: tuple[int, ...] = field(converter=_as_tuple, repr=_number)
+    caches: list[Any] = field(repr=_number)
     adapters: str | None = None

@@ -18,6 +18,7 @@ from mlxfill.engine.method import run_method
 from mlxfill.engine.prefill import Prefill
 from mlxfill.engine.reply import Reply
 from mlxfill.engine.results import SAMPLED, Piece, PromptCache, Result, Stats
+from mlxfill.engine.sections import end_of_prompt, reasoning_and_content
 from mlxfill.errors import InputError
 
 if TYPE_CHECKING:
@@ -143,7 +144,10 @@ class Run:
             self._pieces.close()
         if self.error is not None:
             raise self.error
-        options, reply = self.options, self.reply
+        options, reply, request = self.options, self.reply, self.request
+        tokenizer, tools = request.tokenizer, request.tools
+        asked = end_of_prompt(tokenizer, request.prompt_ids, request.prompt_text)
+        parts = reasoning_and_content(tokenizer, asked, reply.text, tools=bool(tools))
         keep = (
             PromptCache(self.stats.cache_tokens, self.forwarder.caches, options.adapters)
             if options.keep_cache
@@ -156,10 +160,12 @@ class Run:
             finish_reason=self.ending.reason if self.ending else "cancelled",
             stats=self.stats,
             faults=self.faults,
-            tool_calls=tool_calls(self.request.tokenizer, reply.text, self.request.tools),
+            tool_calls=tool_calls(tokenizer, reply.text, tools),
             logprobs=reply.logprobs if options.logprobs else None,
             top_logprobs=reply.top_logprobs if options.top_logprobs else None,
             cache=keep,
+            reasoning=parts[0],
+            content=parts[1],
         )
 
     # --- stages -----------------------------------------------------------------------

@@ -11,6 +11,7 @@ from mlxfill import InputError
 from mlxfill_bench.sessions import (
     Turn,
     check_names,
+    check_present,
     json_lines,
     read_messages,
     read_text,
@@ -81,6 +82,7 @@ def _of_json(data: object, number: int, where: str, *, raw: bool) -> Prompt:
     given = data if isinstance(data, dict) else {"messages": data}
     if isinstance(data, str):
         given = {"prompt": data}
+    check_present(given, ["prompt", "messages"], where)
     name, text = str(given.get("id", number)), given.get("prompt")
     if text is None:
         messages = read_messages(given.get("messages"), where)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import field, frozen
 
-from mlxfill import InputError
+from mlxfill import InputError, for_template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -133,6 +134,7 @@ def check_names(file: str | Path, what: str, found: Sequence[Asked]) -> None:
 def _session(data: object, number: int, where: str) -> Session:
     if not isinstance(data, dict):
         raise InputError(f"{where}: must be an object with messages, not {json.dumps(data)[:40]}")
+    check_present(data, ["messages"], where)
     tools, options = read_tools(data, where)
     messages = read_messages(data.get("messages"), where)
     session = Session(str(data.get("id", number)), messages, tools, options)
@@ -157,13 +159,22 @@ def read_messages(value: object, where: str) -> tuple[Message, ...]:
     """Messages in the forms that OpenAI's format allows.  Raises ``InputError``."""
     if not isinstance(value, list) or not _all_objects(value):
         raise InputError(f"{where}: messages must be a list of objects with role and content")
-    for at, message in enumerate(value):
-        if not isinstance(message.get("role"), str):
-            raise InputError(f"{where}: message {at} has no role: {json.dumps(message)[:60]}")
-        calls = message.get("tool_calls")
-        if calls is not None and not (_all_objects(calls) and all(map(_is_call, calls))):
+    try:
+        messages = for_template([{"content": None, **message} for message in value])
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    for at, message in enumerate(messages):
+        if not all(map(_is_call, message.get("tool_calls") or ())):
             raise InputError(f"{where}: message {at} has tool_calls without name and arguments")
-    return tuple(map(_for_template, value))
+    return tuple(messages)
+
+
+def check_present(data: Mapping[str, Any], required: Sequence[str], where: str) -> None:
+    """Raise ``InputError`` when it holds none of the ``required`` keys."""
+    if not any(key in data for key in required):
+        near = [get_close_matches(key, required, 1) for key in data]
+        hint = next((f"; did you mean {keys[0]!r}?" for keys in near if keys), "")
+        raise InputError(f"{where}: holds no {' or '.join(required)}, only {[*data]}{hint}")
 
 
 def _all_objects(value: object) -> bool:
@@ -175,38 +186,5 @@ def _is_call(call: Mapping[str, Any]) -> bool:
     return (
         isinstance(function, dict)
         and isinstance(function.get("name"), str)
-        and isinstance(_object(function.get("arguments")), dict)
+        and isinstance(function.get("arguments"), dict)
     )
-
-
-def _for_template(message: Mapping[str, Any]) -> Message:
-    """OpenAI's format allows forms that few templates know: text in parts, arguments as text."""
-    changed = dict(message)
-    content = message.get("content")
-    if isinstance(content, list):
-        parts = [part.get("text", "") for part in content if isinstance(part, dict)]
-        changed["content"] = "".join(parts)
-    elif content is None:
-        changed["content"] = ""
-    if message.get("tool_calls"):
-        changed["tool_calls"] = [
-            {
-                **call,
-                "function": {
-                    **call["function"],
-                    "arguments": _object(call["function"]["arguments"]),
-                },
-            }
-            for call in message["tool_calls"]
-        ]
-    return changed
-
-
-def _object(arguments: object) -> Any:  # noqa: ANN401 - whatever the file holds
-    """Arguments as an object, from an object or from the JSON text that OpenAI sends."""
-    if not isinstance(arguments, str):
-        return arguments
-    try:
-        return json.loads(arguments)
-    except ValueError:
-        return None

@@ -131,7 +131,7 @@ def chat_question(
         options["stop"] = [*options.get("stop", ()), tokenizer.tool_call_end]
     if template:
         options["template_options"] = template
-    messages = [for_template(message) for message in body.messages]
+    messages = for_template(body.messages)
     return Question(messages, tools, options, settings.max_tokens, _audit(body, settings))
 
 

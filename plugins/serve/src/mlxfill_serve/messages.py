@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mlxfill_serve.bodies import TextPart
+import mlxfill
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mlxfill_serve.bodies import Message
 
 
-def for_template(message: Message) -> dict[str, Any]:
-    """A message with its text in one piece and arguments of calls as objects."""
-    made: dict[str, Any] = {"role": message.role, "content": _text(message)}
+def for_template(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Messages with their text in one piece and arguments of calls as objects."""
+    return mlxfill.for_template([_one(message) for message in messages])
+
+
+def _one(message: Message) -> dict[str, Any]:
+    parts = message.content
+    content = [part.model_dump() for part in parts] if isinstance(parts, list) else parts
+    made: dict[str, Any] = {"role": message.role, "content": content}
     if message.role == "developer":
         made["role"] = "system"
     for name in ("name", "tool_call_id", "reasoning_content"):
@@ -25,18 +31,6 @@ def for_template(message: Message) -> dict[str, Any]:
     return made
 
 
-def _text(message: Message) -> str:
-    content = message.content
-    if isinstance(content, list):
-        return "".join(part.text for part in content if isinstance(part, TextPart))
-    return content or ""
-
-
 def _call(call: dict[str, Any]) -> dict[str, Any]:
-    """Templates write arguments as JSON: they want the object."""
-    arguments = call["function"].get("arguments") or "{}"
-    if isinstance(arguments, str):
-        # What a model wrote in an earlier turn need not be JSON.
-        with suppress(ValueError, RecursionError):
-            arguments = json.loads(arguments)
+    arguments = call["function"].get("arguments") or {}
     return {**call, "type": "function", "function": {**call["function"], "arguments": arguments}}

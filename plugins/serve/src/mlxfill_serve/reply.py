@@ -6,12 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+from mlxfill import ReplySections
 from mlxfill_serve.callstream import CallStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-REASONING, NORMAL, TOOL = "reasoning", "normal", "tool"  # mlx-lm's names
+REASONING, TOOL = "reasoning", "tool"  # as ``ReplySections`` names them
 
 
 class Content(NamedTuple):
@@ -65,18 +66,13 @@ class ReplyReader:
         :param tools: as mlx-lm's parsers want them, see ``with_types``.
         :param most: calls that are passed on; None: all.
         """
-        from mlx_lm.generate import TextStateMachine
-
         self._tokenizer, self._tools = tokenizer, list(tools or ())
-        self._machine = TextStateMachine
-        self._state = TextStateMachine(_edges(tokenizer, bool(tools))).make_state(
-            _opening(tokenizer, prompt_text)
-        )
+        self._sections = ReplySections(tokenizer, prompt_text, tools=bool(tools))
         self._call: CallStream | None = None
         self._made, self._most = 0, most
         self._spoken = False
         self._blank = ""
-        self._after_reasoning = self._state[0] == REASONING
+        self._after_reasoning = self.reasoning
 
     @property
     def called(self) -> bool:
@@ -86,26 +82,24 @@ class ReplyReader:
     @property
     def reasoning(self) -> bool:
         """Whether the model is thinking."""
-        return bool(self._state[0] == REASONING)
+        return self._sections.now == REASONING
 
     def feed(self, text: str) -> list[Part]:
         """Read on."""
-        self._state, segments = self._machine.split(self._state, text)
-        return list(self._parts(segments))
+        return list(self._parts(self._sections.feed(text)))
 
     def end(self) -> list[Part]:
         """Nothing follows: give what was held back."""
-        self._state, rest, state = self._machine.flush(self._state)
-        parts = [*self._parts([(state, rest)]), *self._end_call(finished=False)]
+        parts = [*self._parts([self._sections.end()]), *self._end_call(finished=False)]
         return parts if self._made or not self._blank else [*parts, Content(self._blank)]
 
-    def _parts(self, segments: Iterable[tuple[str, str]]) -> Iterator[Part]:
-        for state, text in segments:
-            if state != TOOL:
+    def _parts(self, sections: Iterable[tuple[str, str]]) -> Iterator[Part]:
+        for section, text in sections:
+            if section != TOOL:
                 yield from self._end_call(finished=True)
-            if state == TOOL:
+            if section == TOOL:
                 yield from self._in_call(text)
-            elif state == REASONING:
+            elif section == REASONING:
                 self._after_reasoning = True
                 yield from [Reasoning(text)] if text else []
             else:
@@ -166,25 +160,3 @@ class ReplyReader:
 def as_json(arguments: object) -> str:
     """Arguments as OpenAI's clients want them: JSON text."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-
-
-def _opening(tokenizer: Any, prompt_text: str) -> str:  # noqa: ANN401
-    """The state in which the reply begins."""
-    if tokenizer.has_thinking and prompt_text.rstrip().endswith(tokenizer.think_start):
-        return REASONING
-    return str(tokenizer.response_initial_state or NORMAL)
-
-
-def _edges(tokenizer: Any, tools: bool) -> dict[str, list[tuple[str, str]]]:  # noqa: ANN401
-    """Which marker leads from which state to which."""
-    edges: dict[str, list[tuple[str, str]]] = {NORMAL: [], REASONING: [], TOOL: []}
-    if tokenizer.has_thinking:
-        edges[NORMAL].append((tokenizer.think_start, REASONING))
-        edges[REASONING].append((tokenizer.think_end, NORMAL))
-    if tools and tokenizer.has_tool_calling:
-        edges[NORMAL].append((tokenizer.tool_call_start, TOOL))
-        if tokenizer.tool_call_end:
-            edges[TOOL].append((tokenizer.tool_call_end, NORMAL))
-    for state, more in tokenizer.response_transitions.items():
-        edges.setdefault(state, []).extend((marker, to) for marker, to in more)
-    return edges

@@ -1,0 +1,92 @@
+"""Chat messages in OpenAI's format, in the forms that chat templates know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeGuard
+
+from mlxfill.errors import InputError
+
+TEXT_PARTS = ("text", "input_text", "output_text")
+"""Types of the parts of a content whose key ``text`` holds text."""
+_TEXTS = ("role", "name", "tool_call_id", "reasoning_content")
+_LONGEST = 80
+"""Characters of a value that an error shows."""
+
+
+def for_template(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with each content in one piece and the arguments of calls as objects.
+
+    OpenAI's format allows more than most templates know: a content of None or in parts, of which
+    those of text are joined, and arguments as JSON text; what is no JSON stays as it is.
+
+    :raises InputError: names the number of the message and the key whose value is of another form.
+    """
+    return [_one(message, f"message {at}") for at, message in enumerate(messages)]
+
+
+def _one(message: Mapping[str, Any], where: str) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise InputError(f"{where} must be a mapping with role and content, not {_shown(message)}")
+    if message.get("role") is None:
+        raise InputError(f"{where} has no role: {_shown(message)}")
+    for key in _TEXTS:
+        if not isinstance(message.get(key), str | None):
+            raise InputError(f"{where}: {key} must be a string, not {_shown(message[key])}")
+    made = dict(message)
+    if "content" in made:
+        made["content"] = _text(made["content"], where)
+    if made.get("tool_calls") is not None:
+        made["tool_calls"] = _calls(made["tool_calls"], where)
+    return made
+
+
+def _text(content: object, where: str) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not _is_list(content):
+        raise InputError(f"{where}: content must be a string or text parts, not {_shown(content)}")
+    return "".join(_part(part, f"{where}: content, part {n}") for n, part in enumerate(content))
+
+
+def _part(part: object, where: str) -> str:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if not isinstance(part, Mapping) or kind is None:
+        raise InputError(f"{where} must be a mapping with type and text, not {_shown(part)}")
+    if kind not in TEXT_PARTS:
+        raise InputError(f"{where} is of the type {_shown(kind)}: only text is understood")
+    text = part.get("text")
+    if not isinstance(text, str):
+        raise InputError(f"{where}: text must be a string, not {_shown(text)}")
+    return text
+
+
+def _calls(calls: object, where: str) -> list[Mapping[str, Any]]:
+    held = calls if _is_list(calls) else [calls]
+    made = [_call(call) for call in held if isinstance(call, Mapping)]
+    if not _is_list(calls) or len(made) < len(held):
+        raise InputError(f"{where}: tool_calls must be a list of calls, not {_shown(calls)}")
+    return made
+
+
+def _call(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Templates write arguments as JSON: they want the object."""
+    function = call.get("function")
+    arguments = function.get("arguments") if isinstance(function, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(arguments, str):
+        return call
+    # What a model wrote in an earlier turn need not be JSON.
+    with suppress(ValueError, RecursionError):
+        return {**call, "function": {**function, "arguments": json.loads(arguments)}}
+    return call
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _shown(value: object) -> str:
+    shown = " ".join(repr(value).split())
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."

@@ -1,0 +1,84 @@
+"""Chat messages in all forms of OpenAI's format, and what is said of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import mlxfill
+from mlxfill import InputError
+from mlxfill.testing import engine_with, shared_model
+
+
+def read(*messages: Any) -> tuple[int, ...]:
+    """The prompt that an engine makes of messages."""
+    with engine_with(shared_model("llama")) as engine:
+        return engine.check(list(messages)).ids
+
+
+@pytest.mark.parametrize("kind", ["text", "input_text", "output_text"])
+def test_parts_of_text_are_joined(kind: str) -> None:
+    parts = [{"type": kind, "text": "good "}, {"type": kind, "text": "day"}]
+    assert read({"role": "user", "content": parts}) == read({"role": "user", "content": "good day"})
+
+
+def test_no_content_is_an_empty_one() -> None:
+    hello = {"role": "user", "content": "hello"}
+    nothing, empty = ({"role": "assistant", "content": content} for content in (None, ""))
+    assert read(hello, nothing, hello) == read(hello, empty, hello)
+
+
+def test_arguments_of_calls_become_objects_and_the_messages_stay() -> None:
+    def said(arguments: Any) -> list[dict[str, Any]]:
+        call = {"type": "function", "function": {"name": "go", "arguments": arguments}}
+        return [{"role": "assistant", "content": "", "tool_calls": [call]}]
+
+    given = said('{"to": "x"}')
+    assert mlxfill.for_template(given) == said({"to": "x"})
+    assert given == said('{"to": "x"}')
+    for other in ({"to": "x"}, "to x", None):
+        assert mlxfill.for_template(said(other)) == said(other)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ({"role": "user", "content": 5}, ": content must be a string or text parts, not 5"),
+        ({"role": "user", "content": {}}, ": content must be a string or text parts, not {}"),
+        (
+            {"role": "user", "content": [{"type": "image_url", "image_url": {}}]},
+            ": content, part 0 is of the type 'image_url': only text is understood",
+        ),
+        (
+            {"role": "user", "content": [{"type": "text", "text": "a"}, "b"]},
+            ": content, part 1 must be a mapping with type and text, not 'b'",
+        ),
+        (
+            {"role": "user", "content": [{"type": "text", "text": None}]},
+            ": content, part 0: text must be a string, not None",
+        ),
+        ({"content": "x"}, " has no role: {'content': 'x'}"),
+        ({"role": 5, "content": "x"}, ": role must be a string, not 5"),
+        ({"role": "tool", "content": "x", "name": []}, ": name must be a string, not []"),
+        (
+            {"role": "assistant", "tool_calls": {"name": "go"}},
+            ": tool_calls must be a list of calls, not {'name': 'go'}",
+        ),
+        ({"role": "assistant", "tool_calls": ["go"]}, ": tool_calls must be a list of calls"),
+    ],
+)
+def test_other_forms_are_one_line_with_number_and_key(message: Any, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read({"role": "user", "content": "hello"}, message)
+    assert str(caught.value).startswith(f"message 1{said}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("prompt", [b"abc", bytearray(b"abc"), memoryview(b"abc")])
+def test_bytes_are_no_ids(prompt: Any) -> None:
+    with (
+        engine_with(shared_model("llama")) as engine,
+        pytest.raises(InputError, match=r"a prompt is a string, ids or messages, not [a-z]+$"),
+    ):
+        engine.generate(prompt)
