@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from openai import OpenAI
+try:
+    from openai import APIConnectionError, APIStatusError, OpenAI
+except ImportError:
+    sys.exit("the package openai is missing: pip install openai")
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -127,7 +131,12 @@ def main() -> None:
     parser.add_argument("--task", default=TASK)
     options = parser.parse_args()
     with server(options.url) as url, OpenAI(base_url=url, api_key="none") as client:
-        work(client, options.model, options.task)
+        try:
+            work(client, options.model, options.task)
+        except APIConnectionError:
+            sys.exit(f"nobody answers at {url}: start one with mlxfill serve, or leave --url out")
+        except APIStatusError as error:
+            sys.exit(f"{url}: {error.message}")
     for path, text in FILES.items():
         print(f"--- {path}\n{text}")
 

@@ -177,6 +177,7 @@ def test_what_all_ranks_refuse_is_said_once(
     done = launch(BIN / "mlxfill", "generate", *named, "Hi.")
     assert done.stderr.count("error") == 1
     assert f"error: {complaint}" in done.stderr
+    assert done.stderr.count("loading ") == named.count("--model")
 
 
 def test_a_group_of_one_is_no_group(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,16 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
+RANK = "MLX_RANK"
+"""The variable in which ``mlx.launch`` tells a process its number."""
+
+
 @contextmanager
 def waiting(console: Console, what: str) -> Iterator[None]:
-    """A spinner while the block runs."""
+    """A spinner while the block runs; of several ranks, which write to pipes, the first tells."""
     if not console.is_terminal:
+        if os.environ.get(RANK) == "0":
+            console.print(what, markup=False, soft_wrap=True)
         yield
         return
     with console.status(what):
