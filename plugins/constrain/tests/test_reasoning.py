@@ -1,0 +1,90 @@
+"""A model that thinks first: the schema holds what follows, and the reply comes apart there."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mlxfill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+AGE = {
+    "type": "object",
+    "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 150}},
+    "required": ["age"],
+    "additionalProperties": False,
+}
+ASK = [{"role": "user", "content": "Bob is 12. How old is Bob?"}]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[mlxfill.Engine]:
+    with mlxfill.load("tiny", plugins=["constrain"]) as engine:
+        yield engine
+
+
+def test_what_follows_the_reasoning_is_the_json(engine: mlxfill.Engine) -> None:
+    result = engine.generate(ASK, schema=AGE)
+    assert result.text == f"{result.reasoning}</think>{result.content}"
+    assert list(json.loads(result.content)) == ["age"]
+    assert result.reasoning
+    shown = result.as_dict()
+    assert (shown["reasoning"], shown["content"]) == (result.reasoning, result.content)
+
+
+def test_ids_of_the_prompt_are_as_good_as_messages(engine: mlxfill.Engine) -> None:
+    ids = list(engine.check(ASK).ids)
+    apart = [engine.generate(asked, schema=AGE) for asked in (ASK, ids)]
+    assert apart[0].reasoning == apart[1].reasoning
+    assert apart[0].content == apart[1].content
+
+
+def test_without_reasoning_the_content_is_all(engine: mlxfill.Engine) -> None:
+    result = engine.generate("Bob is 12. As JSON: ", schema=AGE)
+    assert (result.reasoning, result.content) == ("", result.text)
+
+
+def test_a_reply_that_is_cut_while_it_thinks_has_no_content(engine: mlxfill.Engine) -> None:
+    result = engine.generate(ASK, max_tokens=3)
+    assert (result.reasoning, result.content) == (result.text, "")
+
+
+def test_calls_are_content_and_what_they_hold_is_no_reasoning(engine: mlxfill.Engine) -> None:
+    name = {"type": "string"}
+    call = {"name": "read", "parameters": {"type": "object", "properties": {"path": name}}}
+    tools = [{"type": "function", "function": call}]
+    ask = [{"role": "user", "content": "Read src/page.py please."}]
+    result = engine.generate(ask, tools=tools, max_tokens=200)
+    assert result.tool_calls
+    assert result.text == f"{result.reasoning}</think>{result.text.partition('</think>')[2]}"
+    assert result.content == result.text.partition("</think>")[2].lstrip("\n")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(["<think>", "</think>", "<th", "ink>", "a", "\n"]), max_size=12))
+def test_sections_do_not_depend_on_how_the_text_comes(texts: list[str]) -> None:
+    def told(pieces: list[str], section: str) -> str:
+        sections = mlxfill.ReplySections(Markers(), "", tools=False)
+        parts = [part for piece in pieces for part in sections.feed(piece)]
+        return "".join(text for name, text in [*parts, sections.end()] if name == section)
+
+    whole = "".join(texts)
+    for section in ("reasoning", "normal"):
+        assert told(texts, section) == told([whole], section) == told([*whole], section)
+    if "<think>" not in whole:
+        assert told(texts, "normal") == whole
+
+
+class Markers:
+    """What mlx-lm's wrapper says of a model that thinks."""
+
+    has_thinking, has_tool_calling = True, False
+    think_start, think_end = "<think>", "</think>"
+    response_initial_state = None
+    response_transitions: ClassVar[dict[str, Any]] = {}
