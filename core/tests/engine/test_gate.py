@@ -230,3 +230,14 @@ def test_a_producer_that_is_always_wrong_is_used_less_and_less(make: Any) -> Non
     spec = result.stats.spec
     assert spec["accepted"] == 0
     assert spec["windows"] < 60
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_offers_that_were_left_out_are_counted_for_each_row(rows: int) -> None:
+    guest, asked = Guest.offering(truth(), 1.0), {"prompt": PROMPT, "max_tokens": 20}
+    with engine_with(shared_model("llama"), guest, gate=True, curve=CostCurve.linear()) as engine:
+        results = engine.generate_batch([asked] * rows)
+    for result in results:
+        spec = result.stats.spec
+        assert spec["windows"] == 0
+        assert 0 < spec["left_out"] <= spec["offers"]
