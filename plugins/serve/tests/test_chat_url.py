@@ -76,7 +76,7 @@ def test_what_the_server_decides_is_refused(chat: Any, options: tuple[str, ...],
 
 def test_a_server_that_refuses_or_is_not_there_is_told_in_one_line(chat: Any) -> None:
     code, out, err = chat(QUESTION, options=("--model", "other"))
-    assert (code, out) == (0, "")
+    assert (code, out) == (1, "")
     assert "the model 'other' does not exist" in err
     for url, said in (("http://127.0.0.1:1", "cannot be reached"), ("ftp://x", "--url must be")):
         code, out, err = chat(QUESTION, url=url)
