@@ -4,7 +4,7 @@
 #   make PYTEST_ARGS='-x -k rewind' test
 
 PYTHON ?= python3
-PYTEST_ARGS ?= -n 2
+PYTEST_ARGS ?= -n 2 --dist worksteal
 EXTRA ?= $(if $(filter Linux,$(shell uname -s)),cpu)
 
 BIN := .venv/bin

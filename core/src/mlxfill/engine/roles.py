@@ -61,7 +61,11 @@ def _left_out(at: int, messages: Messages, text: str, write: Callable[[Messages]
     content = messages[at].get("content")
     if not isinstance(content, str) or not content.strip() or content.strip() in text:
         return False
-    try:  # a template may write a text in another way: does anything depend on this message?
-        return write([*messages[:at], *messages[at + 1 :]]) == text
+    asked = {**messages[at], "role": "user"}
+    before, after = messages[:at], messages[at + 1 :]
+    try:
+        # A template may write a text in another way: does anything depend on this message?  And
+        # would it, from a user?  Some templates forget earlier turns, whoever wrote them.
+        return write([*before, *after]) == text != write([*before, asked, *after])
     except Exception:  # noqa: BLE001 - a template raises what it likes
         return False
