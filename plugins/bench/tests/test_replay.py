@@ -283,8 +283,8 @@ def test_progress_is_told_once_a_turn_and_round(plain: Engine) -> None:
 
 
 def test_a_turn_that_cannot_be_asked_is_named(plain: Engine) -> None:
-    messages = ({"role": "user", "content": None}, {"role": "assistant", "content": "x"})
-    with pytest.raises(mlxfill.TemplateError, match=r"^session odd, turn 1: the chat template"):
+    messages = ({"role": "user", "content": 5}, {"role": "assistant", "content": "x"})
+    with pytest.raises(mlxfill.InputError, match=r"^session odd, turn 1: message"):
         replay([Session("odd", messages)], {"plain": plain, "arm": plain}, rounds=1)
 
 
