@@ -45,14 +45,14 @@ def test_a_measurement_without_time_still_knows_one_and_eight() -> None:
 def test_a_model_that_cannot_go_back_keeps_speculation_off() -> None:
     class Diary(KVCache):
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__()  # type: ignore[no-untyped-call]
             self.written = iter(())  # nobody knows how to put this back
 
         def is_trimmable(self) -> bool:
             return False
 
     model, make = tiny_model("llama"), Diary
-    model.make_cache = lambda: [make() for _ in model.layers]  # type: ignore[no-untyped-call]
+    model.make_cache = lambda: [make() for _ in model.layers]
     with Target(model) as target:
         curve = calibrate.measure(target)
     assert [curve.cost(n) for n in (1, 2, 9)] == [1.0, 2.0, 9.0]
