@@ -198,7 +198,7 @@ def make_tool() -> Any:
 
 # --- real tokenizers ------------------------------------------------------------------
 
-_AT_HAND = "MLXFILL_TOKENIZERS_AT_HAND"
+_AT_HAND = "TOKENIZERS_AT_HAND_OF_MLXFILL"
 """Tells the workers of a parallel run what the main process has found."""
 _MISSING = pytest.StashKey[dict[str, str]]()
 

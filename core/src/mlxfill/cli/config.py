@@ -32,7 +32,7 @@ def show(ctx: typer.Context) -> None:
 
 @app.command()
 def check(ctx: typer.Context) -> None:
-    """Check the config, the plugins that it names, and the tables of those that are off.
+    """Check the config, its plugins, and tables of plugins that are off.
 
     Ends with exit code 2 when something is wrong.
     """
