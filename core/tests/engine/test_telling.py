@@ -51,7 +51,10 @@ def test_telling_is_weighed_against_what_rounds_save_in_a_reply() -> None:
     assert each.pays(10**6)  # nobody knows what it costs
     each.told(4, 400.0)  # so few say nothing of many
     assert each.pays(10**6)
-    each.told(100, 100.0)  # half a step a token
+    each.told(100, 9000.0)  # the first one also builds kernels
+    assert each.pays(10**6)
+    for _ in range(2):
+        each.told(100, 100.0)  # half a step a token
     # 128 tokens at 1.5 a step take 85 steps: 43 may go on telling, but for a margin.
     assert each.pays(70)
     assert not each.pays(90)
@@ -67,7 +70,8 @@ def test_telling_is_weighed_against_what_rounds_save_in_a_reply() -> None:
 def test_a_try_may_cost_a_hundredth_of_what_went_by() -> None:
     each = drafter(scripted(PROMPT, 1.0))
     each.step_ms = 1.0
-    each.told(100, 50.0)
+    for _ in range(3):
+        each.told(100, 50.0)
     each.rested = each.patience
     assert each.may_try(0)
     assert not each.may_try(100)

@@ -159,7 +159,7 @@ class Drafter:
 
         With taps that includes the target's part: they are computed when they are first needed.
         """
-        known = self._telling_ms and self.step_ms
+        known = len(self._telling_ms) >= BELIEVED and self.step_ms  # the first also builds kernels
         return quiet(self._telling_ms) / self.step_ms if known else 0.0
 
     def told(self, tokens: int, ms: float) -> None:
