@@ -129,13 +129,10 @@ def measure(
     interpolated.  Needs caches that can be taken back; where they cannot, the curve says
     that n ids cost n steps, which keeps speculation off.
     """
-    cache = target.new_cache()
-    window = CacheWindow(target, cache)
-    if not window.supported:
+    window = _warm(target, clock)
+    if window is None:
         return CostCurve.linear()
-    prompt = mx.arange(CONTEXT)[None] % target.vocab_size
-    mx.eval(target.forward(prompt, cache), [c.state for c in cache])
-    _step_seconds(target, cache, 1, clock)  # the first forward of a kind also loads kernels
+    cache = window.cache
     started = clock()
     times = {1: [_step_seconds(target, cache, STEPS, clock)]}
     rewinds: dict[int, list[float]] = {}
@@ -160,19 +157,27 @@ def glance(target: Target) -> float:
 
     Infinite where nothing can be taken back.
     """
+    clock = time.perf_counter
+    window = _warm(target, clock)
+    if window is None:
+        return math.inf
+    steps, windows = [], []
+    for _ in range(GLANCES):
+        steps.append(_step_seconds(target, window.cache, 2, clock))
+        windows.append(_time(window, GLANCED, clock)[0])
+    return max(min(windows) / min(steps), 1.0)
+
+
+def _warm(target: Target, clock: Clock) -> CacheWindow | None:
+    """A window on a short context, after a step; None where nothing can be taken back."""
     cache = target.new_cache()
     window = CacheWindow(target, cache)
     if not window.supported:
-        return math.inf
+        return None
     prompt = mx.arange(CONTEXT)[None] % target.vocab_size
     mx.eval(target.forward(prompt, cache), [c.state for c in cache])
-    clock = time.perf_counter
-    _step_seconds(target, cache, 1, clock)
-    steps, windows = [], []
-    for _ in range(GLANCES):
-        steps.append(_step_seconds(target, cache, 2, clock))
-        windows.append(_time(window, GLANCED, clock)[0])
-    return max(min(windows) / min(steps), 1.0)
+    _step_seconds(target, cache, 1, clock)  # the first forward of a kind also loads kernels
+    return window
 
 
 def _step_seconds(target: Target, cache: list[Any], steps: int, clock: Clock) -> float:

@@ -131,13 +131,7 @@ class Readers:
     def _kind(self, run: Run) -> object | None:
         """What runs must have in common to read together; None: this one reads alone."""
         options, forwarder = run.options, run.forwarder
-        if (
-            options.kv_bits is not None
-            or options.prompt_cache is not None
-            or options.input_embeddings is not None
-            or options.phase_times
-            or forwarder.watched
-        ):
+        if run.alone or options.kv_bits is not None:
             return None
         key = layout(forwarder.caches)
         if key is None or self._engine.learnt.readings() is Readings.NONE:

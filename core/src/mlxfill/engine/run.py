@@ -192,6 +192,17 @@ class Run:
             finally:
                 self.ending = self.ending or self.loop.ending
 
+    @property
+    def alone(self) -> bool:
+        """Whether something about it cannot be had of forwards that others share."""
+        options = self.options
+        return (
+            options.prompt_cache is not None
+            or options.input_embeddings is not None
+            or options.phase_times
+            or self.forwarder.watched
+        )
+
     def prefilling(self) -> Generator[None, None, None]:
         """The prompt but its last token through the target, chunk by chunk."""
         self.begin()

@@ -292,14 +292,7 @@ class RowScheduler:
         """What runs must have in common to share forwards; None: this one takes turns."""
         options, forwarder = run.options, run.forwarder
         changes = options.kv_bits is not None and forwarder.held < options.quantized_kv_start
-        if (
-            changes
-            or options.prompt_cache is not None
-            or options.input_embeddings is not None
-            or options.phase_times
-            or forwarder.watched
-            or forwarder.window.unsupported
-        ):
+        if run.alone or changes or forwarder.window.unsupported:
             return None
         key = layout(forwarder.caches)
         return None if key is None or self._engine.no_rows() else (key, options.adapters)
