@@ -80,7 +80,7 @@ def ask(page: Chrome, text: str) -> None:
 
 
 def answered(page: Chrome, number: int = 1) -> WebElement:
-    """The reply with that number, when it has ended."""
+    """The reply with that number, when it has ended and the figures and charts tell of it."""
 
     def ended() -> WebElement | None:
         replies = page.find_elements(By.CSS_SELECTOR, "#talk .assistant .said")
@@ -88,6 +88,8 @@ def answered(page: Chrome, number: int = 1) -> WebElement:
         return replies[number - 1] if len(replies) >= number and idle else None
 
     found: WebElement = wait(page, ended)
+    # The page draws in the next frame: what is asked for here comes after it in that frame.
+    page.execute_async_script("requestAnimationFrame(arguments[0])")
     return found
 
 
@@ -154,13 +156,21 @@ def test_figures_and_charts_tell_of_the_reply(page: Chrome) -> None:
 def test_one_origin_can_be_picked_with_the_keyboard(page: Chrome) -> None:
     use_tools(page)
     ask(page, "What is the weather in Paris?")
-    answered(page)
-    button = page.find_element(By.CSS_SELECTOR, '#legend [data-pick="template"]')
+    # The reply is still written: the button stays the same one until the end, and in the next.
+    button = wait(page, lambda: page.find_elements(By.CSS_SELECTOR, '[data-pick="template"]'))[0]
     button.send_keys(Keys.ENTER)
+    answered(page)
     dimmed = page.find_elements(By.CSS_SELECTOR, ".t.out")
     assert dimmed
     assert all(token.get_attribute("data-origin") != "template" for token in dimmed)
-    page.find_element(By.CSS_SELECTOR, '#legend [data-pick="template"]').send_keys(Keys.ENTER)
+    page.execute_script("ask('18 degrees and sunny')")
+    tokens = answered(page, 2).find_elements(By.CSS_SELECTOR, ".t")
+    assert page.switch_to.active_element == button
+    mine = [token for token in tokens if token.get_attribute("data-origin") == "template"]
+    assert button.find_element(By.CSS_SELECTOR, ".share").text.startswith(f"{len(mine)} · ")
+    assert button.get_attribute("aria-pressed") == "true"
+    button.send_keys(Keys.ENTER)
+    assert button.get_attribute("aria-pressed") == "false"
     assert not page.find_elements(By.CSS_SELECTOR, ".t.out")
 
 

@@ -20,7 +20,8 @@ let picked = "";         // the origin that is shown alone
 let tally = newTally();
 
 function newSession() { return "page-" + Math.random().toString(36).slice(2, 12); }
-function newTally() { return { tokens: 0, origins: {}, bursts: [], burst: 0, began: 0, last: 0 }; }
+// An origin that is picked stands in the legend from the start: it can be let go.
+function newTally() { return { tokens: 0, origins: picked ? { [picked]: 0 } : {}, bursts: [], burst: 0, began: 0, last: 0 }; }
 
 function element(tag, attributes = {}, text = "") {
   const made = document.createElement(tag);
@@ -216,20 +217,34 @@ function final(usage) {
   draw();
 }
 
+// One child a key, in this order.  A child that is there stays the same element: someone may be on it.
+function arrange(parent, keys, make) {
+  const there = new Map(Array.from(parent.children, (child) => [child.dataset.key, child]));
+  const wanted = keys.map((key) => there.get(key) ?? make(key));
+  if (wanted.length === there.size && wanted.every((child, i) => child === parent.children[i])) return;
+  wanted.forEach((child, i) => { child.dataset.key = keys[i]; });
+  const focused = document.activeElement;
+  parent.replaceChildren(...wanted);
+  if (parent.contains(focused)) focused.focus();
+}
+
 function legend() {
   const order = Object.entries(tally.origins).sort((a, b) => b[1] - a[1]);
   at("legend-hint").hidden = order.length < 2;
-  const focused = document.activeElement?.dataset?.pick;
-  at("legend").replaceChildren(...order.map(([origin, n]) => {
-    const item = element("li");
-    const button = element("button", { type: "button", "data-pick": origin, "aria-pressed": String(picked === origin) });
-    const swatch = element("span", { class: `swatch ${origin in NAMES ? origin : "t"}` });
-    const share = element("span", { class: "share" }, `${n} · ${Math.round((100 * n) / tally.tokens)} %`);
-    button.append(swatch, element("span", {}, NAMES[origin] ?? origin), share);
-    item.append(button);
-    return item;
-  }));
-  if (focused) at("legend").querySelector(`[data-pick="${CSS.escape(focused)}"]`)?.focus();
+  arrange(at("legend"), order.map(([origin]) => origin), legendItem);
+  order.forEach(([origin, n], i) => {
+    const item = at("legend").children[i];
+    item.querySelector("button").setAttribute("aria-pressed", String(picked === origin));
+    item.querySelector(".share").textContent = `${n} · ${Math.round((100 * n) / (tally.tokens || 1))} %`;
+  });
+}
+
+function legendItem(origin) {
+  const item = element("li"), button = element("button", { type: "button", "data-pick": origin });
+  const swatch = element("span", { class: `swatch ${origin in NAMES ? origin : "t"}` });
+  button.append(swatch, element("span", {}, NAMES[origin] ?? origin), element("span", { class: "share" }));
+  item.append(button);
+  return item;
 }
 
 function positions() {
@@ -306,6 +321,7 @@ function fresh() {
   messages.length = 0;
   calls = [];
   session = newSession();
+  picked = "";
   tally = newTally();
   emptyTalk();
   note("");
@@ -319,7 +335,7 @@ async function models() {
     const answer = await fetch("v1/models", { headers });
     if (!answer.ok) throw new Error(await reason(answer));
     const { data } = await answer.json();
-    at("model").replaceChildren(...data.map((m) => element("option", { value: m.id }, m.id)));
+    arrange(at("model"), data.map((m) => m.id), (id) => element("option", { value: id }, id));
     note("");
   } catch (error) {
     note(`Models: ${reasonOf(error)}`);
