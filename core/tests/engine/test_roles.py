@@ -1,4 +1,4 @@
-"""A message whose role the chat template does not know is not lost without a word."""
+"""What the chat template does not know, a role or an option, is not lost without a word."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from mlxfill import InputError
+from mlxfill import Engine, Fault, InputError
 from mlxfill.testing import engine_with, shared_model, tiny_tokenizer
 
 WRITES_ANY = "{% for m in messages %}<user>{{ m.role }}: {{ m.content }}<end>{% endfor %}<reply>"
@@ -27,12 +27,17 @@ SPELLS_OUT = (
 )
 
 
-def asked(template: str, *roles: str) -> str:
-    """What refuses messages of these roles; "" when nothing does."""
+def engine_writing(template: str | dict[str, str]) -> Engine:
+    """An engine whose tokenizer has this chat template, or these by name."""
     raw: Any = copy.deepcopy(tiny_tokenizer()._tokenizer)
     raw.chat_template = template
+    return engine_with(shared_model("llama"), tokenizer=TokenizerWrapper(raw))
+
+
+def asked(template: str, *roles: str) -> str:
+    """What refuses messages of these roles; "" when nothing does."""
     messages = [{"role": role, "content": f"said by {at}"} for at, role in enumerate(roles)]
-    with engine_with(shared_model("llama"), tokenizer=TokenizerWrapper(raw)) as engine:
+    with engine_writing(template) as engine:
         try:
             engine.generate(messages, max_tokens=1)
         except InputError as error:
@@ -72,3 +77,36 @@ def test_a_message_that_the_template_would_leave_out_is_refused(role: str) -> No
 )
 def test_what_a_template_names_or_writes_is_legal(template: str, roles: list[str]) -> None:
     assert asked(template, *roles) == ""
+
+
+THINKS = (
+    "{% if enable_thinking is defined and enable_thinking %}{{ bos_token }}<think>{% endif %}"
+    "{% for m in messages %}{% if loop.last %}{% break %}{% endif %}{% endfor %}"
+    "{% generation %}{{ messages[-1].content }}{% endgeneration %}"
+    "{% if add_generation_prompt %}{% set opening = '<reply>' %}{{ opening }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "name", "told"),
+    [
+        (THINKS, "enable_thinkng", "; did you mean 'enable_thinking'?"),
+        (THINKS, "effort", "; it reads enable_thinking"),
+        (WRITES_ANY, "enable_thinking", "; it reads no others"),
+        ({"default": WRITES_ANY, "tool_use": THINKS}, "loop", "; it reads enable_thinking"),
+        (THINKS, "enable_thinking", None),
+        ({"default": WRITES_ANY, "tool_use": THINKS}, "enable_thinking", None),
+        (THINKS, "documents", None),  # transformers' own
+    ],
+)
+def test_an_option_that_the_template_never_reads_is_told_once(
+    template: str | dict[str, str], name: str, told: str | None
+) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    with engine_writing(template) as engine:
+        for expected in (told, None):  # the second time everybody knows
+            engine.check(messages, template_options={name: None})  # its caller hears nothing
+            result = engine.generate(messages, max_tokens=1, template_options={name: None})
+            said = f"the chat template never reads {name!r}{expected}"
+            notice = Fault("engine", "template_options", said)
+            assert result.faults == ([notice] if expected else [])

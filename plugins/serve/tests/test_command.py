@@ -78,9 +78,11 @@ def test_it_answers_and_ends_when_told_letting_requests_end() -> None:
         for curl in curls():
             told = http.post(**curl)
             assert told.json()["choices"][0]["message"]["content"]
-        answer = http.post(CHAT, json={"messages": HELLO, "max_tokens": 3}).json()
-        assert answer["model"] == "tiny"
-        assert answer["usage"]["completion_tokens"] == 3
+        asked = {"messages": HELLO, "max_tokens": 3, "chat_template_kwargs": {"enable_thinkng": 1}}
+        for _ in range(2):
+            answer = http.post(CHAT, json=asked).json()
+            assert answer["model"] == "tiny"
+            assert answer["usage"]["completion_tokens"] == 3
         body = {"prompt": "def", "max_tokens": 150, "stream": True, "temperature": 3, "seed": 1}
         with http.stream("POST", "/v1/completions", json=body) as stream:
             lines = stream.iter_lines()
@@ -88,6 +90,9 @@ def test_it_answers_and_ends_when_told_letting_requests_end() -> None:
             process.send_signal(signal.SIGTERM)
             assert list(lines)[-2:] == ["data: [DONE]", ""]
         assert process.wait(10) in {0, -signal.SIGTERM}
+        # The operator is told, once, of an option that does nothing; its client is not refused.
+        said = "the chat template never reads 'enable_thinkng'; did you mean 'enable_thinking'?"
+        assert process.stderr.read().count(f"fault: engine (template_options): {said}\n") == 1
 
 
 ENDLESS = {"prompt": "x", "max_tokens": 30_000, "stream": True}

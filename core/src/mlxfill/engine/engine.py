@@ -19,6 +19,7 @@ from mlxfill.engine.prompt import Prompt, make_prompt
 from mlxfill.engine.prompt_store import PromptStore
 from mlxfill.engine.scheduler import MAX_ROWS
 from mlxfill.engine.trace import Tracing
+from mlxfill.engine.unread import Unread
 from mlxfill.errors import DrafterError, InputError
 from mlxfill.model.loading import settle_randomness
 from mlxfill.model.reading import parameters
@@ -99,6 +100,7 @@ class Engine:
         )
         self.context = context
         self.tracing = Tracing()
+        self.unread = Unread(self.tokenizer)
         self.num_draft_tokens = (
             self.config.num_draft_tokens if num_draft_tokens is None else num_draft_tokens
         )

@@ -204,6 +204,10 @@ class Opening:
         curve = engine.learnt.curve() if speculates else CostCurve()
         opened = {"prompt_tokens": len(request.prompt_ids), "seed": request.sampling.seed}
         self._notify(Event("request", opened))
+        if request.messages is not None:
+            for fault in engine.unread.faults(request.template_options):
+                if fault not in self.faults:  # a checkpoint's request was told already
+                    self._report(fault)
         if isinstance(forwarder, WatchedForwarder):
             Trace(session, forwarder, engine.tokenizer, self._notify, self._report)
         return Run(

@@ -59,7 +59,7 @@ def make_prompt(
         check_roles(
             items,
             text,
-            template_source(tokenizer),
+            "\n".join(template_sources(tokenizer)),
             lambda some: render(tokenizer, some, tools, options),
         )
         require_text(text)
@@ -88,10 +88,13 @@ def encode(tokenizer: Any, text: str) -> list[int]:  # noqa: ANN401
     return list(tokenizer.encode(text, add_special_tokens=bos is None or not text.startswith(bos)))
 
 
-def template_source(tokenizer: Any) -> str:  # noqa: ANN401
-    """The chat template; "" where mlx-lm has code in its place."""
-    source = getattr(tokenizer, "chat_template", None)
-    return source if isinstance(source, str) else ""
+def template_sources(tokenizer: Any) -> list[str]:  # noqa: ANN401
+    """The chat templates, several where some are for tools; none where code is in their place."""
+    if getattr(tokenizer, "_chat_template", None) is not None:  # mlx-lm's own code for the model
+        return []
+    held = getattr(tokenizer, "chat_template", None)
+    named = held.values() if isinstance(held, Mapping) else [held]
+    return [source for source in named if isinstance(source, str)]
 
 
 def render(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mlxfill_bench.sessions import Asked, Session, Turn
 
 GREEDY = {"temperature": 0.0}
+ASKED = "template_options"
+"""Where a fault tells of what was asked for, and of no plugin that was set aside."""
 
 
 @frozen
@@ -223,5 +225,9 @@ def _answer_of(result: Result, engine: Engine, seconds: float) -> Answer:
         stats.spec.get("accepted", 0),
         stats.spec.get("offers", 0),
         stats.spec.get("left_out", 0),
-        tuple(f"{fault.plugin} ({fault.where}): {fault.message}" for fault in result.faults),
+        tuple(
+            f"{fault.plugin} ({fault.where}): {fault.message}"
+            for fault in result.faults
+            if fault.where != ASKED
+        ),
     )

@@ -131,8 +131,7 @@ def _run(folder: str, loading: Mapping[str, Any], settings: ServeSettings, name:
         # What is loaded stays: Python's collector need not look at it again and again.
         gc.collect()
         gc.freeze()
-        for fault in engine.faults:
-            typer.echo(f"plugin {fault.plugin}: {fault.message}", err=True)
+        worker.faults.tell(engine.faults)
         run(make_app(worker, name=name, settings=settings), worker, settings, sock)
     finally:
         worker.stop()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from attrs import define, field, frozen
 
 if TYPE_CHECKING:
-    from mlxfill import Audit, AuditedRun, Engine, Fault, Run, Stats
+    from mlxfill import Audit, AuditedRun, Engine, Run, Stats
     from mlxfill_serve.mailbox import Mailbox
 
 Progress = Callable[[int, int], None]
@@ -43,7 +43,6 @@ class Ended:
 
     reason: str
     stats: Stats
-    faults: list[Fault]
     last: bool = True
 
 

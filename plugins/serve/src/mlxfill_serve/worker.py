@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from mlxfill import AuditedRun, MlxfillError, RowScheduler
 from mlxfill_serve.audits import Audits
 from mlxfill_serve.errors import ApiError, dead_engine, hung_engine, leaving
+from mlxfill_serve.faultlog import FaultLog
 from mlxfill_serve.jobs import Ended, Opened, Token
 from mlxfill_serve.readers import Readers
 from mlxfill_serve.settings import ServeSettings
@@ -50,6 +51,7 @@ class EngineThread:
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._jobs: dict[Run, Job] = {}
         self._audits = Audits()
+        self.faults = FaultLog()
         self._opening: Job | None = None
         self._waiting = self._reserved = 0
         self._failed = 0
@@ -243,6 +245,7 @@ class EngineThread:
         if piece.finish_reason is not None:
             del self._jobs[run]
             self._failed = 0
+            self.faults.tell(run.faults)
             ended = _ended(run, piece.finish_reason, last=job.audited is None)
             if job.audited is not None and isinstance(ended, Ended):
                 self._audits.add(job)
@@ -291,7 +294,7 @@ def _token(piece: Piece) -> Token:
 
 def _ended(run: Run, reason: str, *, last: bool) -> Ended | Exception:
     if reason != "error":
-        return Ended(reason, run.stats, run.faults, last)
+        return Ended(reason, run.stats, last)
     try:
         run.result()
     except Exception as error:  # noqa: BLE001 - whatever ended the run is told to the client
