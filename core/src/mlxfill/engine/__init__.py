@@ -16,7 +16,7 @@ Each line imports what stands below it, never what stands above (``lint-imports`
     prefill, loop         the prompt, then token by token; readers, rowloop: of several rows
       course                what both loops know of a reply (method: of other ways to generate)
     forward               windows, steps and chunks through the target; rowforward: of several rows
-    session, drafting     asks sources, the drafter; tells them the outcome (drafter, guarded)
+    session, drafting     ask who guesses, tell what came of it (drafter, telling, guarded)
     gate                  whether a window pays (calibrate, rowplan)
     watched, trace        checks and tells what happens in between (replay: for an audit)
     reply                 tokens to text and tool calls (text, calls, sections)

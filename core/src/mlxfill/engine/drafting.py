@@ -1,9 +1,7 @@
-"""The drafter of one request: kept aligned with the session, quarantined if it lies."""
+"""The drafter of one request: when it drafts, how deep, and what came of it."""
 
 from __future__ import annotations
 
-import time
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -13,20 +11,15 @@ from mlxfill.contracts import Fault
 from mlxfill.engine.counters import StepClock
 from mlxfill.engine.drafter import LAST_REST
 from mlxfill.engine.gate import NOTHING, Gate, Plan
-from mlxfill.model.reading import row
-from mlxfill.plugins.faults import charge
+from mlxfill.engine.telling import Informed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mlxfill.contracts import DraftCheckpoint, DraftRows
+    from mlxfill.contracts import DraftRows
     from mlxfill.engine.drafter import Drafter
     from mlxfill.model.reading import Stream
 
-FLUSH = 64
-"""Tokens after which a resting drafter that drafted in this request is told what happened."""
-MOST_TAPS = 2048
-"""Tokens whose taps are held for a drafter that may never need them, and most told at once."""
 LAST_PAUSE = 7
 """Most tokens between two calls of a drafter that answers with no drafts."""
 BETWEEN_PLANS = 4
@@ -40,12 +33,8 @@ HOPEFUL = 1.3
 _TALLY = ("drafted_by_position", "accepted_by_position", "acceptance_lengths")
 
 
-class Drafting:
-    """One row of a drafter.
-
-    ``processed`` counts the session tokens that the drafter has taken in; at a round it equals
-    what the target's caches hold, and the pending token follows.
-    """
+class Drafting(Informed):
+    """The rounds of one row of a drafter."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -58,136 +47,19 @@ class Drafting:
         on_fault: Callable[[Fault], None],
     ) -> None:
         """``cap``: most ids a round; ``stream``: where the target computes, so where drafts do."""
-        self.drafter, self.rows, self.cap = drafter, rows, cap
-        self.origin = drafter.kind.origin
+        super().__init__(drafter, rows, stream, on_fault)
         drafter.open()
-        self.tap_layers = tuple(rows.tap_layers)
-        self._full = rows.prefill_mode == "full"
-        self.processed = 0
-        self.alive = True
+        self.cap, self.origin = cap, drafter.kind.origin
         self.drafted_by_position = [0] * cap
         self.accepted_by_position = [0] * cap
         self.acceptance_lengths: list[int] = []
         self._vocab_size = vocab_size
-        self._stream = stream
-        self._on_fault = on_fault
-        self._taps: list[mx.array] = []
-        self._prompt: list[int] = []
-        self._noted = 0
-        self._prompt_tokens: int | None = None
-        self._in_use = False
         self._clock = StepClock()
         self._looking = 0
         self._again = False
         self._pause = self._idle = 0
-        self._mute = False
 
-    def check_taps(self, layers: int) -> None:
-        """Sit the request out unless the target has the layers that are to be tapped."""
-        wrong = next((i for i in self.tap_layers if i not in range(layers)), None)
-        if wrong is not None:
-            self.tap_layers = ()
-            asked = f"wants taps of layer {wrong}; the target has layers 0 to {layers - 1}"
-            self._fail("open", ValueError(asked))
-
-    # --- what happened elsewhere ----------------------------------------------------
-
-    def prefilled(self, tokens: Sequence[int], taps: mx.array | None) -> None:
-        """A chunk of the prompt went through the target.
-
-        It is told when it is to draft: what it would be told for nothing may cost more than drafts
-        save.
-        """
-        self.note(taps)
-        self._prompt += tokens
-        self._noted += len(tokens)
-        if self._brims():
-            self._prefill()
-
-    def _brims(self) -> bool:
-        """Whether it must be told now or never, and is worth it: taps are not held for ever."""
-        if not self.tap_layers or self._untold < MOST_TAPS or self._in_use:
-            return self._in_use and self._untold >= FLUSH
-        if self.drafter.pays(self._untold):
-            return True
-        self.sit_out()
-        return False
-
-    @property
-    def _untold(self) -> int:
-        """Tokens that it has not been told of."""
-        return self._noted - self.processed
-
-    def sit_out(self) -> None:
-        """Draft no more in this request."""
-        self.alive = False
-        self._taps, self._prompt = [], []
-
-    def _prefill(self) -> None:
-        """Tell of the prompt as far as it is known."""
-        tokens, self._prompt = self._prompt, []
-        for at in range(0, len(tokens), MOST_TAPS):
-            part = tokens[at : at + MOST_TAPS]
-            taps = self._taken_taps(len(part))
-            self._tell("prefill", len(part), partial(self.rows.prefill, row(part)[None], taps))
-
-    def _tell(self, where: str, count: int, call: Callable[[], Any]) -> None:
-        """Tell of ``count`` tokens that others chose."""
-        started = time.perf_counter()
-        self._guard(where, call)
-        self.drafter.told(count, (time.perf_counter() - started) * 1e3)
-        self.processed += count
-
-    def _taken_taps(self, count: int) -> mx.array | None:
-        """The oldest ``[1, count, n*H]`` taps that it has not been told of."""
-        if not self._taps:
-            return None
-        taps = mx.concatenate(self._taps, axis=1) if len(self._taps) > 1 else self._taps[0]
-        self._taps = [taps[:, count:]] if taps.shape[1] > count else []
-        return taps[:, :count]
-
-    def missed(self, tokens: Sequence[int]) -> None:
-        """The first tokens of the session, which the target had in caches made earlier.
-
-        What this drafter has not seen of them it is told now.  One that needs the target's hidden
-        states cannot catch up: it sits this request out.
-        """
-        fresh = tokens[self.processed :]
-        if not fresh or not self.alive:
-            return
-        if self.tap_layers:
-            self._fail(
-                "prefill", ValueError("the prewarmed cache holds no states for this drafter")
-            )
-            return
-        self.prefilled(fresh, None)
-
-    def prompt_done(self, last: int, taps: mx.array | None) -> None:
-        """The last prompt token went through the target."""
-        if self._full:
-            self.prefilled([last], taps)
-        else:
-            self.note(taps)
-        self._prompt_tokens = self._noted
-
-    def note(self, taps: mx.array | None) -> None:
-        """A forward that was not this drafter's round; ``taps`` belong to its ids."""
-        if taps is not None and self.tap_layers and self.alive:
-            self._taps.append(taps)
-
-    def catch_up(self, tokens: Sequence[int], held: int) -> None:
-        """Tell the drafter of the tokens up to ``held`` that others chose."""
-        if self._prompt:
-            self._prefill()
-        if held > self.processed and not self.drafter.provider.supports_external_tokens:
-            self.sit_out()
-        while held > self.processed and self.alive:
-            fresh = tokens[self.processed : min(held, self.processed + MOST_TAPS)]
-            taps = self._taken_taps(len(fresh))
-            ids = row(fresh)[None]
-            self._tell("consume", len(fresh), partial(self.rows.consume, ids, [len(fresh)], taps))
-
-    # --- a round ---------------------------------------------------------------------
+    # --- whether to draft -------------------------------------------------------------
 
     def plan(self, gate: Gate, room: int) -> Plan:
         """How deep to draft now; a resting drafter is tried again from time to time."""
@@ -282,9 +154,9 @@ class Drafting:
         self.drafter.rests()
         self._clock = StepClock()
         self._idle -= 1
-        self._noted = held
-        if self._brims():
-            self.catch_up(tokens, held)
+        self.others_chose(tokens, held)
+
+    # --- a round ---------------------------------------------------------------------
 
     def draft(self, pending: int, depth: int, position: int) -> list[int] | mx.array:
         """Up to ``depth`` ids after ``pending``: host ids, or ``[d]`` on the device."""
@@ -351,33 +223,7 @@ class Drafting:
             return
         self.drafter.timed(drafted, clock.step_s * 1e3)
 
-    # --- checkpoints -----------------------------------------------------------------
-
-    def captured(self, tokens: Sequence[int], held: int) -> DraftCheckpoint | None:
-        """The drafter's state between two rounds.
-
-        None when it sits out, cannot tell, or does not pay what it would have to be told.
-        """
-        if self._in_use or self.drafter.pays(self._untold):
-            self.catch_up(tokens, held)
-        if not self.alive or self.processed != held:
-            return None
-        try:
-            with mx.stream(self._stream):
-                state = self.rows.capture(0)
-            if state.processed_tokens == held:
-                return state
-            reason = f"captured {state.processed_tokens} processed tokens of {held}"
-        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
-            reason = charge(error)
-        if not self._mute:  # it drafts on: whoever resumes starts it anew
-            self._mute = True
-            self._on_fault(Fault(self.drafter.plugin, "capture", reason))
-        return None
-
-    def restored(self, state: DraftCheckpoint) -> None:
-        """The rows were opened with ``state``."""
-        self.processed = self._noted = state.processed_tokens
+    # --- counters --------------------------------------------------------------------
 
     def tally(self) -> dict[str, Any]:
         """Counters by position, to be stored."""
@@ -388,23 +234,6 @@ class Drafting:
         if len(tally["drafted_by_position"]) == self.cap:
             for name in _TALLY:
                 setattr(self, name, list(tally[name]))
-
-    # --- faults ----------------------------------------------------------------------
-
-    def _guard(self, where: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401
-        if not self.alive:
-            return None
-        try:
-            with mx.stream(self._stream):
-                return call()
-        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
-            self._fail(where, error)
-            return None
-
-    def _fail(self, where: str, error: BaseException) -> None:
-        line = charge(error)
-        self.alive = False
-        self._on_fault(Fault(self.drafter.plugin, where, line))
 
     def stats(self) -> dict[str, Any]:
         """Counters by position."""
@@ -417,12 +246,3 @@ class Drafting:
             "forwards_saved": sum(self.acceptance_lengths),
             "draft_cost": round(self.draft_cost, 4),
         }
-
-    def close(self) -> None:
-        """Release the rows, also of a drafter that was quarantined."""
-        if self._prompt_tokens is not None:
-            self.drafter.replied(self._noted - self._prompt_tokens)
-        try:
-            self.rows.close()
-        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
-            self._fail("close", error)
