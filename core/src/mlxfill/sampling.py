@@ -7,7 +7,7 @@ a drafter that uses the key of the position it predicts agrees with the target a
 often as the two distributions overlap (Daliri, Musco, Suresh: "Coupling without
 Communication and Drafter-Invariant Speculative Decoding", 2024).
 
-The filters are mlx-lm's (``mlx_lm.sample_utils``) in mlx-lm's order.
+The filters are those of mlx-lm in mlx-lm's order (``mlxfill.filters``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attrs import evolve, field, fields, frozen
 
-from mlxfill import rules
+from mlxfill import filters, rules
 from mlxfill.errors import InputError
 from mlxfill.nearest import did_you_mean
 
@@ -238,20 +238,18 @@ def _checked(chosen: object) -> mx.array:
 
 
 def _filters(s: Sampling) -> list[Filter]:
-    """mlx-lm's filters that are on, in the order of ``mlx_lm.sample_utils.make_sampler``."""
-    from mlx_lm.sample_utils import apply_min_p, apply_top_k, apply_top_p, apply_xtc
-
-    filters: list[Filter] = []
+    """The filters that are on, in the order of ``mlx_lm.sample_utils.make_sampler``."""
+    special = s.xtc_special_tokens
+    made: list[Filter] = []
     if 0 < s.top_p < 1:
-        filters.append(lambda x: apply_top_p(x, s.top_p))
+        made.append(lambda x: filters.top_p(x, s.top_p))
     if s.min_p:
-        filters.append(lambda x: apply_min_p(x, s.min_p, s.min_tokens_to_keep))
+        made.append(lambda x: filters.min_p(x, s.min_p, s.min_tokens_to_keep))
     if s.xtc_probability > 0:
-        special = list(s.xtc_special_tokens)
-        filters.append(lambda x: apply_xtc(x, s.xtc_probability, s.xtc_threshold, special))
+        made.append(lambda x: filters.xtc(x, s.xtc_probability, s.xtc_threshold, special))
     if s.top_k:
-        filters.append(lambda x: apply_top_k(x, s.top_k))
-    return filters
+        made.append(lambda x: filters.top_k(x, s.top_k))
+    return made
 
 
 def as_sampling(value: Any) -> Sampling:  # noqa: ANN401

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import math
 import re
 from typing import Any
@@ -250,6 +251,24 @@ def test_xtc_draws_as_mlx_lm_does_with_the_key_of_the_position(filters: dict[str
         expected += numbers(sampler(rows[at : at + 1]))
     chooser = Chooser(Sampling(seed=5, temperature=0.9, **filters))
     assert numbers(chooser.choose(rows, places)) == expected
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"top_p": 0.61},
+        {"min_p": 0.31, "min_tokens_to_keep": 3},
+        {"xtc_probability": 0.41, "xtc_threshold": 0.07, "xtc_special_tokens": [0, 5]},
+    ],
+    ids=str,
+)
+def test_a_new_threshold_compiles_nothing_that_stays(filters: dict[str, Any]) -> None:
+    """What is compiled stays until the process ends, and clients choose thresholds freely."""
+    chosen = Chooser(Sampling(seed=5, temperature=0.9, **filters)).choose(logprobs(), PLACES)
+    graph = io.StringIO()
+    mx.export_to_dot(graph, chosen)
+    assert "RandomBits" in graph.getvalue()
+    assert "Compiled" not in graph.getvalue()
 
 
 def test_filters_that_are_off_change_nothing() -> None:
