@@ -50,6 +50,11 @@ def test_without_reasoning_the_content_is_all(engine: mlxfill.Engine) -> None:
     assert (result.reasoning, result.content) == ("", result.text)
 
 
+def test_a_marker_that_a_question_quotes_opens_no_block(engine: mlxfill.Engine) -> None:
+    result = engine.generate("What is <think> in HTML? As JSON: ", schema=AGE)
+    assert list(json.loads(result.text)) == ["age"]
+
+
 def test_a_reply_that_is_cut_while_it_thinks_has_no_content(engine: mlxfill.Engine) -> None:
     result = engine.generate(ASK, max_tokens=3)
     assert (result.reasoning, result.content) == (result.text, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -30,9 +31,40 @@ def keyed(letter: str, number: int) -> dict[str, Any]:
     return {"properties": {f"{letter}{number}": {"type": "string"}}}
 
 
+DRAFT_4 = "http://json-schema.org/draft-04/schema#"
+
 REFUSED: dict[str, tuple[Any, str]] = {
     "unknown keyword": ({"not": {"type": "string"}}, 'Unimplemented keys: ."not"'),
-    "unknown type": ({"type": "strin"}, "Invalid type: strin"),
+    "unknown type": (
+        {"anyOf": [{"properties": {"a\nb": {"type": "strin"}}}]},
+        r"is no JSON schema: anyOf.0.properties.a\\nb.type: must be array, .* not \"strin\"",
+    ),
+    "properties in a list": (
+        {"type": "object", "properties": []},
+        r'is no JSON schema: properties: \[\] is not of type "object"',
+    ),
+    "one that is required": ({"required": "a" * 9999}, 'required: "aaa.* is not of type "array"'),
+    "a wrong bound, deep inside": (
+        {"$defs": {"a" * 9999: {"minLength": -1}}, "type": "string"},
+        r"schema: \.\.\.aaa.*minLength: -1 is less than the minimum",
+    ),
+    "no schema of its draft": (
+        {"$schema": DRAFT_4, "items": [{"type": 3}]},
+        "items.0.type: must be array, .* not 3",
+    ),
+    "no schema, of an unknown draft": (
+        {"$schema": "http://127.0.0.1:9/nothing", "items": [{"type": "string"}]},
+        "items: .* is not of types",
+    ),
+    "no schema, too deep inside": (
+        {"$schema": DRAFT_4, **reduce(lambda s, _: {"items": [s]}, range(140), {"type": "in"})},
+        "cannot be used: Recursion limit",
+    ),
+    "half a character": ({"properties": {"\ud800": {"type": "string"}}}, "'utf-8' codec"),
+    "no schema in a grammar": (
+        {"lark": 'start: "a" | %json {"type": "object", "properties": {"a": {"type": "in"}}}'},
+        "properties.a.type: must be",
+    ),
     "nothing satisfies it": (
         {"type": "object", "properties": {"a": False}, "required": ["a"]},
         "property 'a'",

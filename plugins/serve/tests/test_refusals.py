@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HELLO = [{"role": "user", "content": "hi"}]
 SEARCH = {"type": "function", "function": {"name": "search"}}
+LIST_OF_WHAT = {"type": "object", "properties": {"q": {"type": "array", "items": {"type": "txt"}}}}
+MISTYPED = {"type": "function", "function": {"name": "search", "parameters": LIST_OF_WHAT}}
 
 
 def refused(response: httpx.Response, status: int) -> dict[str, Any]:
@@ -77,6 +79,11 @@ WRONG: list[tuple[dict[str, Any], str, str | None]] = [
     ({"role_mapping": {"user": "U: "}}, "role_mapping", "role_mapping"),
     ({"tool_choice": "auto", "tools": [SEARCH, SEARCH]}, "two tools are named", "tools"),
     ({"tool_choice": "required"}, "tool_choice needs tools", "tool_choice"),
+    (
+        {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+        "tool_choice needs tools",
+        "tool_choice",
+    ),
     ({"tools": [{"type": "function"}]}, "tools.0.function is missing", "tools.0.function"),
     ({"tools": [{"type": "retrieval", "function": {"name": "f"}}]}, "tools.0", "tools.0.type"),
     ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools.0", None),
@@ -87,12 +94,19 @@ WRONG: list[tuple[dict[str, Any], str, str | None]] = [
         "tools.0.function.parameters",
     ),
     ({"response_format": {"type": "yaml"}}, "response_format", "response_format"),
+    ({"response_format": {"type": ["text"]}}, "response_format must be", "response_format"),
     (
         {"response_format": {"type": "json_schema"}},
         "response_format.json_schema.schema must be a JSON schema, not None",
         "response_format.json_schema.schema",
     ),
     ({"response_format": {"regex": "a+"}, "tools": [SEARCH]}, "beside tools", "response_format"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"required": "a"}}}},
+        'no JSON schema: required: "a" is not of type "array"',
+        None,
+    ),
+    ({"tools": [MISTYPED], "tool_choice": "required"}, "properties.q.items.type: must be", None),
     ({"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}, "'chat_template'", None),
     ({"chat_template_kwargs": {"tokenize": True}}, "'tokenize'", None),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url", None),

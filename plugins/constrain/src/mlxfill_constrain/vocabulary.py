@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from mlxfill import InputError
+from mlxfill_constrain.metaschema import check_schema
 from mlxfill_constrain.numbers import check_numbers
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def _refusal(said: str) -> InputError:
 def _grammar(schema: Schema, whitespace: Whitespace) -> str:
     from llguidance import LLMatcher
 
+    check_schema(schema)
     check_numbers(schema)
     match schema.kind:
         case "json":

@@ -1,0 +1,109 @@
+"""Whether a JSON schema is one, by the meta-schema of its draft.
+
+llguidance passes over what it cannot read, such as ``properties`` in a list, and would hold the
+reply to less than was meant.  jsonschema-rs (https://github.com/Stranger6667/jsonschema) checks the
+largest and deepest schema in milliseconds, and looks up nothing that a schema refers to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from mlxfill import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from jsonschema_rs import ValidationError, Validator
+
+    from mlxfill import Schema
+
+DRAFTS = {
+    "http://json-schema.org/draft-04/schema": "Draft4Validator",
+    "http://json-schema.org/draft-06/schema": "Draft6Validator",
+    "http://json-schema.org/draft-07/schema": "Draft7Validator",
+    "https://json-schema.org/draft/2019-09/schema": "Draft201909Validator",
+    "https://json-schema.org/draft/2020-12/schema": "Draft202012Validator",
+}
+"""What ``$schema`` may say, and who knows it."""
+LATEST = list(DRAFTS)[-1]
+"""What is meant where ``$schema`` says nothing of these."""
+TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+_VALUE = "{value}"
+"""Stands in messages for a value, which may be large."""
+_IN_LARK = re.compile(r"%json\s*(?=\{)")
+_LONGEST = 100
+
+
+def check_schema(schema: Schema) -> None:
+    """Raise ``InputError`` with the place and the reason for what is no JSON schema."""
+    for part in _parts(schema):
+        said = part.get("$schema")
+        named = said.removesuffix("#") if isinstance(said, str) else ""
+        _check(part, _validator(named if named in DRAFTS else LATEST))
+
+
+def _check(part: Mapping[str, Any], validator: Validator) -> None:
+    from jsonschema_rs import ValidationError
+
+    try:
+        validator.validate(part)
+    except ValidationError as found:
+        error = _innermost(found)
+        where = _place(error.instance_path)
+        raise InputError(f"schema is no JSON schema: {where}{_reason(error)}") from None
+    except ValueError as error:  # too deep to tell what is wrong, or no text
+        raise InputError(f"schema cannot be used: {error}") from None
+
+
+def _parts(schema: Schema) -> Iterator[dict[str, Any]]:
+    """The schema, or those in a grammar.  What is no JSON is left to llguidance."""
+    decoder, text = json.JSONDecoder(), schema.text
+    starts = [0] if schema.kind == "json" else []
+    if schema.kind == "lark":
+        starts = [found.end() for found in _IN_LARK.finditer(text)]
+    for start in starts:
+        try:
+            value, _ = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            yield value
+
+
+@cache
+def _validator(draft: str) -> Validator:
+    import jsonschema_rs
+
+    made: type[Validator] = getattr(jsonschema_rs, DRAFTS[draft])
+    # Whether a pattern is one is for llguidance to say: it has a syntax of its own.
+    return made({"$ref": draft}, validate_formats=False, mask=_VALUE, offline=True)
+
+
+def _innermost(error: ValidationError) -> ValidationError:
+    """The error as deep as possible inside a value that may be of one form or another."""
+    while True:
+        forms: list[list[ValidationError]] = getattr(error.kind, "context", [])
+        inner = [each for form in forms for each in form]
+        deepest = max(inner, key=lambda each: len(each.instance_path), default=error)
+        if len(deepest.instance_path) <= len(error.instance_path):
+            return error
+        error = deepest
+
+
+def _place(path: Sequence[str | int]) -> str:
+    written = json.dumps(".".join(map(str, path)))[1:-1]
+    return (
+        f"{written if len(written) <= _LONGEST else '...' + written[-_LONGEST:]}: " if path else ""
+    )
+
+
+def _reason(error: ValidationError) -> str:
+    shown = json.dumps(error.instance)
+    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+    if error.instance_path[-1:] == ["type"]:
+        return f"must be {', '.join(TYPES[:-1])} or {TYPES[-1]}, or a list of these, not {shown}"
+    return error.message.replace(_VALUE, shown)
