@@ -32,6 +32,8 @@ def test_prompts_may_be_ids_and_several(client: openai.OpenAI, plain: mlxfill.En
     assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
     assert texts[0] == texts[1] == one.choices[0].text
     assert texts[2] == texts[3] != texts[0]
+    assert several.usage is not None
+    assert several.usage.prompt_tokens == len(ids) + len(plain.tokenizer.encode("class "))
 
 
 def test_the_prompt_is_echoed_when_asked(client: openai.OpenAI) -> None:

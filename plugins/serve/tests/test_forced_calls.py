@@ -140,6 +140,15 @@ def test_space_before_a_call_is_no_content_and_before_a_word_it_is() -> None:
     assert "".join(parts_of(" \n", None)) == " \n"
 
 
+def test_a_call_that_no_json_can_hold_is_content() -> None:
+    for body in (
+        '{"arguments": {"path": "\\ud800"}, "name": "read_file"}',
+        '{"name": "read_\\ud800", "arguments": {}}',
+    ):
+        reply = f"<tool_call>\n{body}\n</tool_call>"
+        assert "".join(parts_of(reply, None)) == reply
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_reply_without_parallel_calls_ends_with_its_call(
     client: openai.OpenAI, *, stream: bool

@@ -181,12 +181,17 @@ def test_another_name_for_this_machine_is_refused(served: Any) -> None:
 
 
 def test_an_allowed_origin_may_ask_and_read(serve_tiny: Any) -> None:
-    with serve_tiny(origins=("https://chat.example",)) as served, served.http() as http:
+    allowing: Any = {"origins": ("https://chat.example",), "api_key": "clé"}
+    with serve_tiny(**allowing) as served, served.http() as http:
         headers = {"Origin": "https://chat.example"}
-        answer = http.get("/v1/models", headers=headers)
-        assert answer.headers["access-control-allow-origin"] == "https://chat.example"
-        preflight = http.options(CHAT, headers={**headers, "Access-Control-Request-Method": "POST"})
-        assert preflight.status_code == 200
+        asked = {"Method": "POST", "Headers": "authorization, content-type, x-stainless-lang"}
+        asking = {f"Access-Control-Request-{name}": value for name, value in asked.items()}
+        assert http.options(CHAT, headers={**headers, **asking}).status_code == 200
+        key = {"Authorization": "Bearer clé".encode()}
+        for more, status in (({}, 401), (key, 200)):
+            answer = http.get("/v1/models", headers={**headers, **more})
+            assert answer.status_code == status
+            assert answer.headers["access-control-allow-origin"] == "https://chat.example"
         other = http.get("/v1/models", headers={"Origin": "https://other.example"})
         assert other.status_code == 403
 

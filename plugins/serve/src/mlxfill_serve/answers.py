@@ -37,7 +37,10 @@ class ClientGoneError(Exception):
 
 @frozen
 class Answer:
-    """One answer.  ``kind``: OpenAI's word for the object; a chunk's is ``chunk_kind``."""
+    """One answer.  ``kind``: OpenAI's word for the object; a chunk's is ``chunk_kind``.
+
+    ``replies``: choices of each prompt.
+    """
 
     generation: Generation
     choices: Sequence[ChatChoice | TextChoice]
@@ -47,6 +50,7 @@ class Answer:
     prefix: str
     metrics: Metrics
     with_usage: bool = False
+    replies: int = 1
     audits: list[dict[str, Any]] = field(factory=list)
     key: str = field(factory=lambda: uuid4().hex)
     created: int = field(factory=lambda: int(time.time()))
@@ -124,7 +128,7 @@ class Answer:
     def usage(self) -> dict[str, Any]:
         """What all choices cost."""
         stats = [choice.stats for choice in self.choices if choice.stats is not None]
-        return usage(stats, sum(choice.reasoning_tokens for choice in self.choices))
+        return usage(stats, self.replies, sum(choice.reasoning_tokens for choice in self.choices))
 
     def _ours(self) -> dict[str, Any]:
         """What mlxfill adds to the whole: an audit has one reply."""

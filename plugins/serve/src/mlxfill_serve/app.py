@@ -58,8 +58,10 @@ def make_app(
     ]
     middleware = [
         Middleware(Measured, metrics=metrics),
-        Middleware(Guard, settings=settled),
+        # Before the guard: a browser asks without the key whether it may ask, and lets a page read
+        # a refusal only where this says so.
         *([_cors(settled)] if settled.origins else []),
+        Middleware(Guard, settings=settled),
     ]
     handlers = {
         ApiError: _api_error,
@@ -76,7 +78,7 @@ def _cors(settings: ServeSettings) -> Middleware:
         CORSMiddleware,
         allow_origins=list(settings.origins),
         allow_methods=["GET", "POST"],
-        allow_headers=["Authorization", "Content-Type"],
+        allow_headers=["*"],  # OpenAI's client sends a dozen of its own
     )
 
 

@@ -37,7 +37,7 @@ class CallStream:
         if head is None:
             return
         try:
-            name = json.loads(head[1])
+            name = sendable(json.loads(head[1]))
         except ValueError:
             return
         self.begun = True
@@ -59,3 +59,9 @@ class CallStream:
                     self._over = True
                     return text[: at + 1]
         return text
+
+
+def sendable(text: str) -> str:
+    """The same text.  Raises ``ValueError`` for half of a surrogate pair, which no UTF-8 has."""
+    text.encode()
+    return text

@@ -84,6 +84,7 @@ class Endpoints:
             "chatcmpl",
             self.metrics,
             _usage_wanted(body),
+            body.n or 1,
         )
         return await self._answered(answer, body, request)
 
@@ -109,8 +110,17 @@ class Endpoints:
             for index, each in enumerate(opened)
         ]
         kind = "text_completion"
-        wanted = _usage_wanted(body)
-        answer = Answer(generation, choices, name, kind, kind, "cmpl", self.metrics, wanted)
+        answer = Answer(
+            generation,
+            choices,
+            name,
+            kind,
+            kind,
+            "cmpl",
+            self.metrics,
+            _usage_wanted(body),
+            body.n or 1,
+        )
         return await self._answered(answer, body, request)
 
     async def list_models(self, _: Request) -> Response:

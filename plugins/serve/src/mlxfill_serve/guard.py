@@ -61,7 +61,7 @@ class Guard:
     def _knows(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         # Both are always compared, in a time that does not tell how much of the key is right.
-        known = hmac.compare_digest(given.strip().encode(), self._key or b"")
+        known = hmac.compare_digest(given.strip().encode("latin-1"), self._key or b"")
         return known and scheme.lower() == "bearer"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from attrs import evolve, frozen
 
 from mlxfill_serve.app import make_app
-from mlxfill_serve.server import listen, make_server
+from mlxfill_serve.server import listen, make_server, url_of
 from mlxfill_serve.settings import ServeSettings
 from mlxfill_serve.worker import EngineThread
 
@@ -43,9 +43,8 @@ def serving(
     server = make_server(make_app(worker, name=name, settings=settled), worker, settled)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, name="mlxfill-http")
     thread.start()
-    host, port = sock.getsockname()[:2]
     try:
-        yield Serving(f"http://{host}:{port}", worker)
+        yield Serving(url_of(sock), worker)
     finally:
         server.should_exit = True
         thread.join()

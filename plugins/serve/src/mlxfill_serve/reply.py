@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from mlxfill import ReplySections
-from mlxfill_serve.callstream import CallStream
+from mlxfill_serve.callstream import CallStream, sendable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -140,23 +140,29 @@ class ReplyReader:
             return
         calls = self._parsed(call.text)
         room = None if self._most is None else self._most - self._made
-        for found in calls[:room]:
-            begun = self._begin(str(found["name"]))
+        for name, arguments in calls[:room]:
+            begun = self._begin(name)
             yield begun
-            yield CallArguments(begun.call, as_json(found.get("arguments") or {}))
+            yield CallArguments(begun.call, arguments)
         if not calls:
             end = self._tokenizer.tool_call_end if finished else ""
             yield Content(f"{self._tokenizer.tool_call_start}{call.text}{end}")
 
-    def _parsed(self, text: str) -> list[Mapping[str, Any]]:
+    def _parsed(self, text: str) -> list[tuple[str, str]]:
+        """Names and arguments of the calls in a text, as OpenAI's clients want them."""
         try:
             found = self._tokenizer.tool_parser(text, self._tools)
+            calls = found if isinstance(found, list) else [found]
+            named = [call for call in calls if isinstance(call, dict) and call.get("name")]
+            return [(sendable(str(c["name"])), as_json(c.get("arguments") or {})) for c in named]
         except Exception:  # noqa: BLE001 - a parser raises what it likes for text that is no call
             return []
-        calls = found if isinstance(found, list) else [found]
-        return [call for call in calls if isinstance(call, dict) and call.get("name")]
 
 
 def as_json(arguments: object) -> str:
-    """Arguments as OpenAI's clients want them: JSON text."""
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    """Arguments as JSON text.
+
+    :raises TypeError, ValueError: they are none, as a set that mlx-lm read from a Python literal.
+    """
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return sendable(text)

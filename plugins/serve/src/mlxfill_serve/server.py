@@ -79,6 +79,12 @@ class Server(uvicorn.Server):
             timer.cancel()
 
 
+def url_of(sock: socket.socket) -> str:
+    """Where a listening socket is found."""
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def make_server(app: Starlette, worker: EngineThread, settings: ServeSettings) -> Server:
     """A server whose requests ``worker`` answers."""
     config = uvicorn.Config(
@@ -95,9 +101,7 @@ def make_server(app: Starlette, worker: EngineThread, settings: ServeSettings) -
 
 def run(app: Starlette, worker: EngineThread, settings: ServeSettings, sock: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C."""
-    host, port = sock.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    _say(f"mlxfill serves on http://{shown}:{port}")
+    _say(f"mlxfill serves on {url_of(sock)}")
     make_server(app, worker, settings).run(sockets=[sock])
 
 

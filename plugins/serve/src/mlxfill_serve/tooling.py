@@ -24,7 +24,7 @@ def tools_of(body: ChatBody) -> list[dict[str, Any]] | None:
     """
     choice = body.tool_choice
     if not body.tools:
-        if choice not in {None, "none", "auto"}:
+        if choice == "required" or isinstance(choice, Chosen):
             raise ApiError(400, "tool_choice needs tools", param="tool_choice")
         return None
     names = [tool.function.name for tool in body.tools]
@@ -74,7 +74,7 @@ def _format(body: ChatBody) -> dict[str, Any] | None:
     kind = given.get("type")
     if kind == "text":
         return None
-    if kind not in {"json_object", "json_schema"} and set(given) not in ({"regex"}, {"lark"}):
+    if kind not in ("json_object", "json_schema") and set(given) not in ({"regex"}, {"lark"}):
         said = (
             'response_format must be {"type": "text"}, {"type": "json_object"}, '
             '{"type": "json_schema", "json_schema": ...}, {"regex": ...} or {"lark": ...}'

@@ -11,22 +11,23 @@ if TYPE_CHECKING:
     from mlxfill import Stats
 
 
-def usage(runs: Sequence[Stats], reasoning_tokens: int = 0) -> dict[str, Any]:
-    """The counts of all choices of a request.
+def usage(runs: Sequence[Stats], replies: int, reasoning_tokens: int = 0) -> dict[str, Any]:
+    """The counts of all choices of a request, of which ``replies`` follow each prompt.
 
     ``fill`` and ``speculation`` are the engine's counters; ``tokens_per_second`` counts from the
     first token on.
     """
-    first = runs[0]
+    prompts = runs[::replies]
+    asked = sum(run.prompt_tokens for run in prompts)
     generated = sum(run.generated_tokens for run in runs)
     forwards = sum(run.target_forwards for run in runs)
     seconds = sum(run.decode_ms for run in runs) / 1e3
     spec = _added([run.spec for run in runs])
     return {
-        "prompt_tokens": first.prompt_tokens,
+        "prompt_tokens": asked,
         "completion_tokens": generated,
-        "total_tokens": first.prompt_tokens + generated,
-        "prompt_tokens_details": {"cached_tokens": first.cached_tokens},
+        "total_tokens": asked + generated,
+        "prompt_tokens_details": {"cached_tokens": sum(run.cached_tokens for run in prompts)},
         "completion_tokens_details": {
             "reasoning_tokens": reasoning_tokens,
             "accepted_prediction_tokens": spec.get("accepted", 0),
@@ -39,7 +40,7 @@ def usage(runs: Sequence[Stats], reasoning_tokens: int = 0) -> dict[str, Any]:
         "target_forwards": forwards,
         "prefill_ms": round(sum(run.prefill_ms for run in runs), 3),
         "decode_ms": round(sum(run.decode_ms for run in runs), 3),
-        "seed": first.seed,
+        "seed": runs[0].seed,
     }
 
 
