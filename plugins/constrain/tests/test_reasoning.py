@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -69,6 +70,46 @@ def test_calls_are_content_and_what_they_hold_is_no_reasoning(engine: mlxfill.En
     assert result.tool_calls
     assert result.text == f"{result.reasoning}</think>{result.text.partition('</think>')[2]}"
     assert result.content == result.text.partition("</think>")[2].lstrip("\n")
+
+
+CALL = '{"name": "f", "arguments": {"a": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("body", "calls"),
+    [
+        (CALL, [json.loads(CALL)]),
+        ('{"name": "f"}', [{"name": "f", "arguments": {}}]),
+        ('{"name": "f", "arguments": "{}"}', [{"name": "f", "arguments": {}}]),
+        (f"[{CALL}, 3]", [json.loads(CALL)]),
+        ('{"arguments": {}}', []),
+        ('{"name": "f", "arguments": 3}', []),
+        ('{"name": "f", "arguments": {"a": "\\ud800"}}', []),
+        ('{"name": "f", "arguments": {"a": NaN}}', []),
+    ],
+)
+def test_calls_are_those_with_a_name_and_arguments_in_json(
+    engine: mlxfill.Engine, body: str, calls: list[Any]
+) -> None:
+    assert written(engine, f"<tool_call>{body}</tool_call>").tool_calls == calls
+
+
+def test_a_call_within_reasoning_is_none(engine: mlxfill.Engine) -> None:
+    call = f"<tool_call>{CALL}</tool_call>"
+    result = written(engine, f"<think>I could {call}</think>No.")
+    assert (result.reasoning, result.content, result.tool_calls) == (f"I could {call}", "No.", [])
+    assert len(written(engine, f"<think>I could {call}</think>{call}").tool_calls) == 1
+
+
+def written(engine: mlxfill.Engine, text: str) -> mlxfill.Result:
+    """A reply that says this, its markers as the tokens that they are."""
+    added = {str(t): at for at, t in engine.tokenizer.added_tokens_decoder.items()}
+    pieces = re.split(f"({'|'.join(map(re.escape, added))})", text)
+    parts = [f"<[{added[p]}]>" if p in added else json.dumps(p) for p in pieces if p]
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    quick = {"enable_thinking": False}
+    grammar = {"lark": f"start: {' '.join(parts)}"}
+    return engine.generate(ASK, tools=tools, schema=grammar, template_options=quick)
 
 
 @settings(max_examples=60, deadline=None)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 
 def tool_calls(
@@ -21,8 +23,23 @@ def tool_calls(
     for part in text.split(start)[1:]:
         body = part.split(end)[0] if end else part
         try:
-            found = parse(body, list(tools))
+            calls += _well_formed(parse(body, list(tools)))
         except Exception:  # noqa: BLE001, S112 - a parser raises what it likes for text that is no call
             continue
-        calls += found if isinstance(found, list) else [found]
     return calls
+
+
+def _well_formed(found: object) -> Iterator[Mapping[str, Any]]:
+    """The calls among what a parser found: any JSON, or Python literals that are none.
+
+    Raises ``TypeError`` or ``ValueError`` for arguments that no JSON can hold.
+    """
+    for call in found if isinstance(found, list) else [found]:
+        if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
+            continue
+        arguments = call.get("arguments") or {}
+        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+        if isinstance(arguments, Mapping):
+            whole = {**call, "arguments": arguments}
+            json.dumps(whole, allow_nan=False, ensure_ascii=False).encode()
+            yield whole

@@ -160,7 +160,7 @@ class Run:
             finish_reason=self.ending.reason if self.ending else "cancelled",
             stats=self.stats,
             faults=self.faults,
-            tool_calls=tool_calls(tokenizer, reply.text, tools),
+            tool_calls=tool_calls(tokenizer, parts[1], tools),
             logprobs=reply.logprobs if options.logprobs else None,
             top_logprobs=reply.top_logprobs if options.top_logprobs else None,
             cache=keep,
