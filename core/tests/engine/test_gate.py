@@ -210,6 +210,7 @@ def test_no_window_is_tried_where_n_ids_cost_n_steps(make: Any, accuracy: float)
     result = run(CostCurve.linear(), make(truth(), accuracy))
     spec = result.stats.spec
     assert spec["windows"] == 0
+    assert spec["left_out"] > 0
     assert spec["offers"] - spec["left_out"] in {0, 1}  # the budget may cut the last one to one id
     assert (
         result.stats.target_forwards
@@ -232,9 +233,10 @@ def test_a_producer_that_is_always_wrong_is_used_less_and_less(make: Any) -> Non
     assert spec["windows"] < 60
 
 
+@pytest.mark.parametrize("make", [Guest.offering, Guest.drafting])
 @pytest.mark.parametrize("rows", [1, 3])
-def test_offers_that_were_left_out_are_counted_for_each_row(rows: int) -> None:
-    guest, asked = Guest.offering(truth(), 1.0), {"prompt": PROMPT, "max_tokens": 20}
+def test_offers_that_were_left_out_are_counted_for_each_row(make: Any, rows: int) -> None:
+    guest, asked = make(truth(), 1.0), {"prompt": PROMPT, "max_tokens": 20}
     with engine_with(shared_model("llama"), guest, gate=True, curve=CostCurve.linear()) as engine:
         results = engine.generate_batch([asked] * rows)
     for result in results:

@@ -60,9 +60,10 @@ class Counters:
     def spec(self, session: Session) -> dict[str, Any]:
         """Counters of verified spans.
 
-        ``offers``: proposals that were made; ``left_out``: those that the gate expected to cost
-        more than they bring; ``windows``: forwards that judged drafts; ``drafted``: ids judged in
-        them, ``accepted`` and ``rejected``; ``steps``: forwards of one token;
+        ``offers``: proposals that were made, and rounds that a drafter made or might have made;
+        ``left_out``: those that the gate expected to cost more than they bring; ``windows``:
+        forwards that judged drafts; ``drafted``: ids judged in them, ``accepted`` and ``rejected``;
+        ``steps``: forwards of one token;
         ``verify_unsupported``: offers dropped because caches cannot be taken back.  With a drafter
         its own counters beside them (docs/drafters.md).
         """

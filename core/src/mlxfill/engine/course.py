@@ -237,7 +237,10 @@ class Course:
         """The ``fill`` and ``spec`` counters."""
         spec = self.counters.spec(self.session)
         if self.drafting is not None:
-            spec.update(self.drafting.stats())
+            own, kept_out = self.drafting.stats(), self.drafting.left_out
+            spec.update(own)
+            spec["offers"] += own["rounds"] + kept_out
+            spec["left_out"] += kept_out
         if self.forwarder.phases is not None:
             spec["phase_ms"] = {k: round(v, 3) for k, v in self.forwarder.phases.ms.items()}
         return self.counters.fill(self.session), spec

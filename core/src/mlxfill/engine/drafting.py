@@ -58,6 +58,7 @@ class Drafting(Informed):
         self._looking = 0
         self._again = False
         self._pause = self._idle = 0
+        self.left_out = 0
 
     # --- whether to draft -------------------------------------------------------------
 
@@ -84,6 +85,7 @@ class Drafting(Informed):
         self._again = tried > 0 and not curve.fixed and drafter.trained
         if not tried:
             self._idle = BETWEEN_PLANS
+            self.left_out += gate.enabled
         return Plan(tried, 0.0)
 
     def _know(self, gate: Gate) -> None:
@@ -226,11 +228,12 @@ class Drafting(Informed):
     # --- counters --------------------------------------------------------------------
 
     def tally(self) -> dict[str, Any]:
-        """Counters by position, to be stored."""
-        return {name: list(getattr(self, name)) for name in _TALLY}
+        """Counters, to be stored."""
+        return {"left_out": self.left_out, **{name: list(getattr(self, name)) for name in _TALLY}}
 
-    def recall(self, tally: Mapping[str, list[int]]) -> None:
-        """Go on counting from a stored tally of as many positions."""
+    def recall(self, tally: Mapping[str, Any]) -> None:
+        """Go on counting from a stored tally; by position, if there are as many."""
+        self.left_out = tally.get("left_out", 0)
         if len(tally["drafted_by_position"]) == self.cap:
             for name in _TALLY:
                 setattr(self, name, list(tally[name]))

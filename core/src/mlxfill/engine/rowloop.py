@@ -181,6 +181,7 @@ class RowLoop:
         depth = depth or drafting.tried(course.gate, course.room())
         row.drafts = depth > 0
         if not depth:
+            drafting.left_out += course.gate.enabled
             return ()
         tokens = course.session.tokens
         drafting.catch_up(tokens, course.forwarder.held)
