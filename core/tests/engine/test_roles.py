@@ -58,12 +58,33 @@ def test_a_misspelt_role_is_one_line_with_the_one_that_was_meant(
     )
 
 
-@pytest.mark.parametrize("role", ["wizard", "developer", "function"])
+@pytest.mark.parametrize("role", ["wizard", "function"])
 def test_a_message_that_the_template_would_leave_out_is_refused(role: str) -> None:
     assert asked(KNOWS_FOUR, role, "user") == (
         f"message 0 has the role {role!r}, which the chat template does not know; "
         "it knows system, user, assistant"
     )
+
+
+@pytest.mark.parametrize(
+    ("template", "role"),
+    [
+        (KNOWS_FOUR, "system"),
+        (WRITES_ANY, "system"),
+        (KNOWS_FOUR.replace("critic", "developer"), "developer"),
+        (f"{WRITES_ANY}{{# 'developer' #}}", "developer"),
+    ],
+)
+def test_a_developer_is_the_system_where_the_template_does_not_name_it(
+    template: str, role: str
+) -> None:
+    said = [{"role": "developer", "content": "be brief"}, {"role": "user", "content": "hello"}]
+    with engine_writing(template) as engine:
+        request = engine.stream(said, max_tokens=1).request
+    assert request.messages is not None
+    assert [message["role"] for message in request.messages] == [role, "user"]
+    assert "be brief" in request.prompt_text
+    assert said[0]["role"] == "developer"
 
 
 @pytest.mark.parametrize(

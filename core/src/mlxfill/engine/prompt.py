@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfill.engine.roles import check_roles
+from mlxfill.engine.roles import check_roles, with_known_roles
 from mlxfill.errors import InputError, TemplateError, reason
 from mlxfill.messages import for_template
 from mlxfill.rules import is_whole
@@ -54,14 +54,10 @@ def make_prompt(
         raise InputError(message)
     items = list(given)
     if items and all(isinstance(i, Mapping) for i in items):
-        items = for_template(items)
+        template = "\n".join(template_sources(tokenizer))
+        items = with_known_roles(for_template(items), template)
         text = render(tokenizer, items, tools, options)
-        check_roles(
-            items,
-            text,
-            "\n".join(template_sources(tokenizer)),
-            lambda some: render(tokenizer, some, tools, options),
-        )
+        check_roles(items, text, template, lambda some: render(tokenizer, some, tools, options))
         require_text(text)
         ids = tokenizer.encode(text, add_special_tokens=False)
         return Prompt(tuple(ids), text, tuple(items))

@@ -19,8 +19,19 @@ if TYPE_CHECKING:
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 """Those of OpenAI's format."""
+NEWER = "developer"
 OWN_NAME = re.compile(rf"(?:{'|'.join(ROLES)})[^a-z]")
 """``user_1``, ``assistant-b``: somebody's own names, not slips of the pen."""
+
+
+def with_known_roles(messages: Sequence[dict[str, Any]], template: str) -> list[dict[str, Any]]:
+    """``developer`` as ``system``, which OpenAI called it before, unless the template names it.
+
+    :param template: its source, "" where there is none to look at.
+    """
+    if _quoted(NEWER, template):
+        return list(messages)
+    return [{**m, "role": "system"} if m["role"] == NEWER else m for m in messages]
 
 
 def check_roles(

@@ -21,8 +21,6 @@ def _one(message: Message) -> dict[str, Any]:
     parts = message.content
     content = [part.model_dump() for part in parts] if isinstance(parts, list) else parts
     made: dict[str, Any] = {"role": message.role, "content": content}
-    if message.role == "developer":
-        made["role"] = "system"
     for name in ("name", "tool_call_id", "reasoning_content"):
         if getattr(message, name) is not None:
             made[name] = getattr(message, name)
