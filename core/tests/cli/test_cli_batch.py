@@ -30,7 +30,7 @@ REQUESTS: tuple[Any, ...] = (
     {"prompt": "count", "logit_bias": {"9": 50.0}, "max_tokens": 4},
     {"prompt": "days", "stop": "a", "repetition_penalty": 1.3},
     {"prompt": "tool", "tools": [{"type": "function", "function": {"name": "go"}}]},
-    {"prompt": "nothing", "max_tokens": 0},
+    {"prompt": "nothing\u2028", "max_tokens": 0},  # no line ends there
 )
 RAISING = """
 @mlxfill.hookimpl
@@ -56,7 +56,7 @@ def mlxfill_observe(event):
 
 def prompts(*requests: Any, name: str = "prompts.jsonl") -> Path:
     """A file of requests; bare text is a line as it is."""
-    Path(name).write_text("".join(f"{json.dumps(request)}\n" for request in requests))
+    Path(name).write_text("".join(f"{json.dumps(r, ensure_ascii=False)}\n" for r in requests))
     return Path(name)
 
 

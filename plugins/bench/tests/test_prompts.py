@@ -41,12 +41,13 @@ def test_rules_stand_between_prompts_of_several_lines() -> None:
 
 def test_a_line_of_json_is_a_text_messages_or_an_object() -> None:
     told = {"id": "told", "messages": [HI], "tools": [TOOL], "template_options": {"x": 1}}
-    file = written("p.jsonl", json.dumps("Hi."), [HI], told, {"prompt": "Hi.", "id": 4})
-    first, second, third, fourth = read_prompts(file)
+    file = written("p.jsonl", json.dumps("Hi."), [HI], told, {"prompt": "Hi.", "id": 4}, '"\u2028"')
+    first, second, third, fourth, fifth = read_prompts(file)
     assert first.history == second.history == third.history == fourth.history == (HI,)
     assert [p.id for p in (first, second, third, fourth)] == ["1", "2", "told", "4"]
     assert (third.tools, third.template_options) == ((TOOL,), {"x": 1})
     assert first.tools is None
+    assert fifth.history == ({"role": "user", "content": "\u2028"},)
     (turn,) = third.turns()
     assert (turn.number, turn.history, turn.recorded) == (1, (HI,), None)
 

@@ -78,8 +78,9 @@ def test_a_server_that_refuses_or_is_not_there_is_told_in_one_line(chat: Any) ->
     code, out, err = chat(QUESTION, options=("--model", "other"))
     assert (code, out) == (1, "")
     assert "the model 'other' does not exist" in err
-    for url, said in (("http://127.0.0.1:1", "cannot be reached"), ("ftp://x", "--url must be")):
+    wrong = [(url, 2, "--url must be like") for url in ("ftp://x", "x:99999", "x:y", "[::1", "a b")]
+    for url, expected, said in (("http://127.0.0.1:1", 1, "cannot be reached"), *wrong):
         code, out, err = chat(QUESTION, url=url)
-        assert code in {1, 2}
+        assert code == expected
         assert said in err
         assert len(err.splitlines()) == 1

@@ -187,8 +187,8 @@ def test_an_allowed_origin_may_ask_and_read(serve_tiny: Any) -> None:
         asked = {"Method": "POST", "Headers": "authorization, content-type, x-stainless-lang"}
         asking = {f"Access-Control-Request-{name}": value for name, value in asked.items()}
         assert http.options(CHAT, headers={**headers, **asking}).status_code == 200
-        key = {"Authorization": "Bearer clé".encode()}
-        for more, status in (({}, 401), (key, 200)):
+        keys = [{"Authorization": "Bearer clé".encode(way)} for way in ("utf-8", "latin-1")]
+        for more, status in (({}, 401), *((key, 200) for key in keys)):
             answer = http.get("/v1/models", headers={**headers, **more})
             assert answer.status_code == status
             assert answer.headers["access-control-allow-origin"] == "https://chat.example"

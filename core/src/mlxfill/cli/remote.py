@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import closing, contextmanager
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
+CONNECTIONS = {"http": HTTPConnection, "https": HTTPSConnection}
 KEY = "MLXFILL_API_KEY"
 SILENCE = 600.0
 """Seconds that a server may say nothing."""
@@ -44,12 +46,16 @@ class Server:
 
     def __init__(self, url: str) -> None:
         """Raises ``InputError`` unless ``url`` is one of HTTP."""
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            host, self._path = parts.hostname or "", parts.path.rstrip("/") or "/v1"
+            self._connect = partial(CONNECTIONS[parts.scheme], host, parts.port, timeout=SILENCE)
+            self._connect()  # tells a wrong host, and reaches for nothing yet
+        except (KeyError, ValueError, HTTPException):
+            host = ""
+        if not host:
             raise InputError(f"--url must be like http://127.0.0.1:8080, not {url!r}")
-        self._connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._place, self._shown = (parts.hostname, parts.port), url
-        self._path = parts.path.rstrip("/") or "/v1"
+        self._shown = url
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - JSON
         """What a path answers.  Raises ``ServerError``."""
@@ -77,11 +83,11 @@ class Server:
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> Iterator[HTTPResponse]:
         """The answer to a request, to be read inside the block."""
-        headers = {"Content-Type": "application/json", "Connection": "close"}
+        headers = {"Content-Type": b"application/json", "Connection": b"close"}
         if os.environ.get(KEY):
-            headers["Authorization"] = f"Bearer {os.environ[KEY]}"
+            headers["Authorization"] = f"Bearer {os.environ[KEY]}".encode()
         content = None if body is None else json.dumps(body)
-        with closing(self._connect(*self._place, timeout=SILENCE)) as connection:
+        with closing(self._connect()) as connection:
             try:
                 connection.request(method, f"{self._path}{path}", content, headers)
                 response = connection.getresponse()

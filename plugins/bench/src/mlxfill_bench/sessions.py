@@ -97,7 +97,8 @@ def json_lines(file: str | Path) -> Iterator[tuple[Any, int, str]]:
 
     :raises InputError: the file cannot be read, or a line is no JSON.
     """
-    for number, line in enumerate(read_text(file).splitlines(), 1):
+    # Not `splitlines`: JSON may hold other characters that end a line, such as U+2028, as they are.
+    for number, line in enumerate(read_text(file).split("\n"), 1):
         where = f"{file}, line {number}"
         if line.strip():
             try:

@@ -60,9 +60,11 @@ class Guard:
 
     def _knows(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        # Both are always compared, in a time that does not tell how much of the key is right.
-        known = hmac.compare_digest(given.strip().encode("latin-1"), self._key or b"")
-        return known and scheme.lower() == "bearer"
+        # Beyond ASCII browsers send Latin-1, as which headers are read, and most others UTF-8.  All
+        # is compared, in a time that does not tell how much of the key is right.
+        spelled = [given.strip().encode(encoding) for encoding in ("latin-1", "utf-8")]
+        known = [hmac.compare_digest(each, self._key or b"") for each in spelled]
+        return any(known) and scheme.lower() == "bearer"
 
 
 def _guarded(path: str) -> bool:

@@ -69,7 +69,7 @@ def read_lines(file: str, defaults: Defaults) -> list[Line]:
     """
     lines: list[Line] = []
     name = "standard input" if file == STDIN else file
-    for number, text in enumerate(read_text(file, "batch").splitlines(), 1):
+    for number, text in enumerate(read_text(file, "batch").split("\n"), 1):
         if text.strip():
             lines.append(_line(len(lines), f"{name}, line {number}", text, defaults))
     if not lines:
