@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from mlx_lm.models.cache import KVCache
 
+from diaries import Diary, DiaryRewinder, diary_model
 from mlxfill.rewind.entries import builtin_rewinder
 from mlxfill.testing import ConformanceError, check_rewinder, tiny_model
 
@@ -16,34 +17,6 @@ from mlxfill.testing import ConformanceError, check_rewinder, tiny_model
 def core(entry: object, layer: Any, _target: Any) -> Any:
     """The core's own, as if a plugin brought them."""
     return builtin_rewinder(entry, layer)
-
-
-class Diary(KVCache):
-    """A cache entry that the core does not know."""
-
-    def is_trimmable(self) -> bool:
-        return False
-
-
-class DiaryRewinder:
-    """What a plugin brings for it."""
-
-    def __init__(self, entry: Diary, layer: Any) -> None:
-        self.entry, self.layer = entry, layer
-
-    def begin(self) -> None: ...
-
-    def commit(self) -> None: ...
-
-    def rewind(self, keep: int) -> None:
-        self.entry.offset -= self.layer.window() - keep
-
-
-def diaries() -> Any:
-    """A model that makes such entries."""
-    model = tiny_model("llama")
-    model.make_cache = lambda: [Diary() for _ in model.layers]  # type: ignore[no-untyped-call]
-    return model
 
 
 def made(kind: Any) -> Any:
@@ -60,7 +33,7 @@ def test_the_cores_own_rewinders_pass() -> None:
 
 
 def test_a_rewinder_of_an_unknown_entry_passes() -> None:
-    found = check_rewinder(made(DiaryRewinder), model=diaries())
+    found = check_rewinder(made(DiaryRewinder), model=diary_model())
     assert found.offers > 20
 
 
@@ -68,7 +41,7 @@ def test_entries_that_are_left_to_the_core_are_the_cores() -> None:
     model = tiny_model("llama")
     model.make_cache = lambda: [
         *(KVCache() for _ in model.layers[1:]),
-        Diary(),  # type: ignore[no-untyped-call]
+        Diary(),
     ]
     assert check_rewinder(made(DiaryRewinder), model=model, examples=8).offers > 5
 
@@ -121,7 +94,7 @@ FAULTS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(("factory", "pattern"), FAULTS.values(), ids=list(FAULTS))
 def test_a_planted_fault_is_found_and_named(factory: Any, pattern: str) -> None:
     with pytest.raises(ConformanceError) as caught:
-        check_rewinder(factory, name="spec-foo", model=diaries())
+        check_rewinder(factory, name="spec-foo", model=diary_model())
     message = str(caught.value)
     assert message.startswith("spec-foo: ")
     assert "\n" not in message

@@ -7,13 +7,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from mlx_lm.models.cache import KVCache
 from platformdirs import user_cache_path
 
+from diaries import diary_model
 from mlxfill.engine import calibrate
 from mlxfill.engine.gate import CostCurve
 from mlxfill.model.target import Target
-from mlxfill.testing import Guest, engine_with, plain, shared_model, tiny_model
+from mlxfill.testing import Guest, engine_with, plain, shared_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,17 +43,7 @@ def test_a_measurement_without_time_still_knows_one_and_eight() -> None:
 
 
 def test_a_model_that_cannot_go_back_keeps_speculation_off() -> None:
-    class Diary(KVCache):
-        def __init__(self) -> None:
-            super().__init__()  # type: ignore[no-untyped-call]
-            self.written = iter(())  # nobody knows how to put this back
-
-        def is_trimmable(self) -> bool:
-            return False
-
-    model, make = tiny_model("llama"), Diary
-    model.make_cache = lambda: [make() for _ in model.layers]
-    with Target(model) as target:
+    with Target(diary_model()) as target:
         curve = calibrate.measure(target)
     assert [curve.cost(n) for n in (1, 2, 9)] == [1.0, 2.0, 9.0]
 

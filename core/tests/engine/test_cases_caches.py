@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import pytest
-from mlx_lm.models.cache import KVCache, QuantizedKVCache, make_prompt_cache
+from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
 
+from diaries import diary_model
 from mlxfill import DrafterError, Policy, PromptCache, Proposal
 from mlxfill.testing import (
     VOCAB,
@@ -25,7 +26,6 @@ from mlxfill.testing import (
     plugged,
     reference_tokens,
     shared_model,
-    tiny_model,
 )
 
 if TYPE_CHECKING:
@@ -76,18 +76,7 @@ def test_case_01_a_hybrid_target_takes_any_drafter(name: str) -> None:
 
 def test_case_01_a_target_that_cannot_go_back_is_refused_when_the_drafter_is_mounted() -> None:
     """An entry that holds more than arrays has no way back: said by name, the model given back."""
-    model = tiny_model("llama")
-
-    class Diary(KVCache):
-        def __init__(self) -> None:
-            super().__init__()  # type: ignore[no-untyped-call]  # mlx-lm
-            self.written = iter(())
-
-        def is_trimmable(self) -> bool:
-            return False
-
-    make: Any = Diary
-    model.make_cache = lambda: [make() for _ in model.layers]
+    model = diary_model()
     before = [type(module) for _, module in model.named_modules()]
     with pytest.raises(DrafterError, match=r"cannot use a drafter.*Diary"):
         engine_with(model, Guest.drafting(PROMPT, 1.0))

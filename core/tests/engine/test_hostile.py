@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from attrs import frozen
-from mlx_lm.models.cache import KVCache
 
+from diaries import diary_model
 from mlxfill import DrafterError, Engine, PluginError, load_config
 from mlxfill.plugins import PluginManager
-from mlxfill.testing import plain, shared_model, tiny_model, tiny_tokenizer
+from mlxfill.testing import plain, shared_model, tiny_tokenizer
 from mlxfill.testing.installed import HEADER, FakeSite
 
 if TYPE_CHECKING:
@@ -449,30 +449,6 @@ def test_a_logits_processor_that_fails_ends_the_request_by_name(
         assert said in str(caught.value)
 
 
-class Diary(KVCache):
-    """A cache entry that only a plugin can take back: something in it has no copy."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.book = object()
-
-    def is_trimmable(self) -> bool:
-        return False
-
-
-@pytest.fixture
-def diaries(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A model with such entries."""
-    model = tiny_model("llama")
-    monkeypatch.setattr(
-        type(model),
-        "make_cache",
-        lambda self: [Diary() for _ in self.layers],
-        raising=False,
-    )
-    return model
-
-
 @pytest.mark.parametrize(
     "extra",
     [
@@ -483,11 +459,9 @@ def diaries(monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
     ids=["begin raises", "rewind exits", "rewind does nothing", "cannot be made"],
 )
-def test_a_rewinder_that_fails_its_proof_is_never_used(
-    seated: Any, diaries: Any, extra: str
-) -> None:
+def test_a_rewinder_that_fails_its_proof_is_never_used(seated: Any, extra: str) -> None:
     expected = plain(shared_model("llama"), PROMPT, COUNT)
-    engine = seated(f"{REWINDER}\n{extra}", model=diaries)
+    engine = seated(f"{REWINDER}\n{extra}", model=diary_model())
     result = engine.generate(PROMPT, max_tokens=COUNT, eos_token_ids=())
     assert result.tokens == expected.tokens
     assert result.stats.spec["drafted"] == 0
@@ -503,12 +477,12 @@ Source.propose = propose
 
 @pytest.mark.parametrize(("where", "right"), [("begin", ""), ("commit", RIGHT), ("rewind", "")])
 def test_a_rewinder_that_fails_later_ends_the_request_by_name(
-    seated: Any, diaries: Any, where: str, right: str
+    seated: Any, where: str, right: str
 ) -> None:
     """Nobody knows then what the cache holds."""
     truth = [*PROMPT, *plain(shared_model("llama"), PROMPT, COUNT).tokens]
     later = f"Rewinder.{where} = late(SystemExit(4))\nTRUTH = {truth}"
-    engine = seated(f"{SOURCE}\n{right}\n{REWINDER}\n{later}", model=diaries)
+    engine = seated(f"{SOURCE}\n{right}\n{REWINDER}\n{later}", model=diary_model())
     with pytest.raises(PluginError) as caught:
         engine.generate(PROMPT, max_tokens=COUNT, eos_token_ids=())
     assert str(caught.value) == f"plugin 'bad' failed in {where}() of its rewinder: SystemExit: 4"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import pytest
 from mlx_lm.generate import generate_step
-from mlx_lm.models.cache import KVCache, make_prompt_cache
+from mlx_lm.models.cache import make_prompt_cache
 
+from diaries import Diary
 from mlxfill import CacheMismatchError, DrafterError, InputError, PromptCache
 from mlxfill.testing import (
     ARCHITECTURES,
@@ -345,24 +346,16 @@ def test_both_kinds_of_cache_at_once_are_refused() -> None:
         )
 
 
-class Diary(KVCache):
-    """A cache of the caller's own make that cannot be taken back."""
-
-    def is_trimmable(self) -> bool:
-        return False
-
-
 def test_caches_of_the_caller_that_cannot_go_back_switch_verifying_off() -> None:
     """The model's own caches can be taken back, these cannot: asked for each request."""
     model = shared_model("llama")
     expected = plain(model, PROMPT, COUNT).tokens
-    make: Any = Diary
     with engine_with(model, Guest.offering([*PROMPT, *expected], 1.0)) as engine:
         result = engine.generate(
             PROMPT,
             max_tokens=COUNT,
             eos_token_ids=(),
-            prompt_cache=[make() for _ in model.layers],
+            prompt_cache=[Diary() for _ in model.layers],
         )
         assert result.tokens == expected
         assert result.stats.spec["verify_unsupported"] > 0
@@ -371,7 +364,7 @@ def test_caches_of_the_caller_that_cannot_go_back_switch_verifying_off() -> None
         assert usual.stats.spec["accepted"] > 0
     guest = Guest.drafting([*PROMPT, *expected], 1.0)
     with pytest.raises(DrafterError, match="Diary"):
-        plugged(model, guest, PROMPT, COUNT, prompt_cache=[make() for _ in model.layers])
+        plugged(model, guest, PROMPT, COUNT, prompt_cache=[Diary() for _ in model.layers])
 
 
 # --- input embeddings ----------------------------------------------------------------------------

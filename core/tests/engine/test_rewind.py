@@ -12,6 +12,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import ChunkedKVCache, KVCache, RotatingKVCache
 
+from diaries import Diary, DiaryRewinder
 from mlxfill import ModelError
 from mlxfill.model.target import Target
 from mlxfill.rewind.entries import flat
@@ -274,32 +275,14 @@ def test_entries_that_are_replaced_between_windows_are_taken_back_all_the_same()
 # --- kinds that nobody knows ----------------------------------------------------------
 
 
-class Diary(KVCache):
-    """A cache entry of a kind that mlx-lm does not have."""
-
-    def is_trimmable(self) -> bool:
-        return False
-
-
-class DiaryRewinder:
-    """What a plugin would bring for it."""
+class SparingRewinder(DiaryRewinder):
+    """One that needs no layer to fill it again."""
 
     needs_replay = False
 
-    def __init__(self, entry: Diary, layer: Any) -> None:
-        self.entry, self.layer = entry, layer
-
-    def begin(self) -> None: ...
-
-    def commit(self) -> None: ...
-
-    def rewind(self, keep: int) -> None:
-        self.entry.offset -= self.layer.window() - keep
-
 
 def diaries(target: Target) -> list[Any]:
-    make: Any = Diary
-    return [make() for _ in target.new_cache()]
+    return [Diary() for _ in target.new_cache()]
 
 
 def test_an_unknown_entry_is_named() -> None:
@@ -314,7 +297,7 @@ def test_an_unknown_entry_is_named() -> None:
 def test_a_rewinder_made_elsewhere_is_used_for_an_unknown_entry() -> None:
     with Target(shared_model("llama")) as target:
         ours, theirs = diaries(target), target.new_cache()
-        window = CacheWindow(target, ours, DiaryRewinder)  # type: ignore[arg-type]
+        window = CacheWindow(target, ours, SparingRewinder)
         assert window.supported
         fed(target, ours, IDS[:4])
         tried(window, IDS[4:9], 2)

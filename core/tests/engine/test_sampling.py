@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlx_lm.sample_utils import make_sampler
 
+from draws import SETTINGS, each_setting, ids
 from mlxfill import InputError, Sampling
 from mlxfill.sampling import SEEDS, Chooser, position_seed
 
@@ -21,29 +22,6 @@ LOGITS = mx.array([[2.0, 1.5, 1.4, 1.0, 0.9, 0.5, 0.0, -0.5, -1.0, -1.5, -2.0, -
 
 def logprobs(logits: mx.array = LOGITS) -> mx.array:
     return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
-
-
-def ids(array: mx.array) -> list[int]:
-    found: Any = array.tolist()
-    return list(found)
-
-
-def generator() -> list[int]:
-    """State of mlx's global generator."""
-    state: Any = mx.random.state
-    return ids(state[0])
-
-
-SETTINGS: list[dict[str, Any]] = [
-    {"temperature": 0.7},
-    {"temperature": 1.2, "top_k": 5},
-    {"temperature": 0.9, "top_p": 0.8},
-    {"temperature": 1.0, "min_p": 0.15},
-    {"temperature": 1.1, "top_k": 7, "top_p": 0.9, "min_p": 0.05},
-    {"temperature": 1.0, "xtc_probability": 0.5, "xtc_threshold": 0.1},
-    {"temperature": 0.8, "xtc_probability": 0.3, "xtc_special_tokens": (1,), "top_p": 0.95},
-]
-each_setting = pytest.mark.parametrize("settings", SETTINGS, ids="-".join)
 
 
 # --- keys --------------------------------------------------------------------------

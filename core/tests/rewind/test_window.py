@@ -8,6 +8,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import KVCache, RotatingKVCache
 
+from diaries import Diary, DiaryRewinder
 from mlxfill import ModelError
 from mlxfill.model.target import Target
 from mlxfill.rewind.window import CacheWindow, prove_rewind
@@ -116,31 +117,6 @@ def test_a_window_that_ended_holds_no_hidden_states(keep: int) -> None:
 # --- entries that others bring ---------------------------------------------------------------
 
 
-class Diary(KVCache):
-    """A cache entry of a kind that nobody knows, with something in it that has no copy."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.book = object()
-
-    def is_trimmable(self) -> bool:
-        return False
-
-
-class DiaryRewinder:
-    """What a plugin would bring for it; says nothing about replays."""
-
-    def __init__(self, entry: Any, layer: Any) -> None:
-        self.entry, self.layer = entry, layer
-
-    def begin(self) -> None: ...
-
-    def commit(self) -> None: ...
-
-    def rewind(self, keep: int) -> None:
-        self.entry.offset -= self.layer.window() - keep
-
-
 class Replaying(DiaryRewinder):
     """One that has the layer fill all of the entry again."""
 
@@ -155,8 +131,7 @@ def none(_entry: object, _layer: object) -> None:
 
 
 def diaries(target: Target) -> list[Any]:
-    make: Any = Diary
-    return [KVCache(), *(make() for _ in target.new_cache()[1:])]
+    return [KVCache(), *(Diary() for _ in target.new_cache()[1:])]
 
 
 @pytest.mark.parametrize("make", [DiaryRewinder, Replaying])
@@ -287,8 +262,7 @@ class Foreign(Target):
     """A target whose caches are diaries."""
 
     def new_cache(self, max_kv_size: int | None = None) -> list[Any]:  # noqa: ARG002
-        make: Any = Diary
-        return [make() for _ in super().new_cache()]
+        return [Diary() for _ in super().new_cache()]
 
 
 @pytest.fixture
