@@ -159,6 +159,15 @@ def test_an_arm_whose_plugin_was_set_aside_is_faulty(plain: Engine) -> None:
     assert "out of order" in fault
 
 
+def test_an_option_that_the_template_never_reads_makes_no_arm_faulty(plain: Engine) -> None:
+    asked = [evolve(session, template_options={"nobody": 1}) for session in SESSIONS[:1]]
+    with arm(plain, Source) as engine:
+        played = replay(asked, {"plain": plain, "arm": engine}, rounds=1, max_tokens=1)
+    (verdict,) = verdicts(played)
+    assert verdict.harm.verdict != "faulty"
+    assert verdict.figures.faults == ()
+
+
 def test_one_wrong_round_makes_a_turn_wrong(neutral: list[Replayed]) -> None:
     first = neutral[0]
     (answer,) = first.answers["arm"]
