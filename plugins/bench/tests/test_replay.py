@@ -160,7 +160,7 @@ def test_an_arm_whose_plugin_was_set_aside_is_faulty(plain: Engine) -> None:
 
 
 def test_an_option_that_the_template_never_reads_makes_no_arm_faulty(plain: Engine) -> None:
-    asked = [evolve(session, template_options={"nobody": 1}) for session in SESSIONS[:1]]
+    asked = [SESSIONS[0], evolve(SESSIONS[1], template_options={"nobody": 1})]
     with arm(plain, Source) as engine:
         played = replay(asked, {"plain": plain, "arm": engine}, rounds=1, max_tokens=1)
     (verdict,) = verdicts(played)
