@@ -322,6 +322,14 @@ def test_the_depth_that_was_asked_for_is_the_most() -> None:
         assert len(result.stats.spec["drafted_by_position"]) == depth
 
 
+def test_a_depth_beyond_all_reason_costs_no_more_than_the_deepest() -> None:
+    guest = Guest.drafting(truth(), 1.0)
+    with engine_with(shared_model("llama"), guest, num_draft_tokens=10**20) as engine:
+        spec = engine.generate(PROMPT, max_tokens=COUNT, eos_token_ids=()).stats.spec
+    assert len(spec["drafted_by_position"]) == 1024
+    assert spec["drafted"] == spec["accepted"] > 0
+
+
 # --- drafters that misbehave -------------------------------------------------------------------
 
 

@@ -50,6 +50,8 @@ LITTLE = 0.25
 """Steps that this may cost in any case."""
 TRIED = 24
 """First drafts after which a drafter must have been right more often than by chance."""
+MOST_DRAFTS = 1024
+"""Drafts of a round, whatever is asked for: each place has its counters."""
 
 
 @define
@@ -261,6 +263,12 @@ class Drafter:
             f"drafter {self.provider.id!r} was right in {self.right} of {self.judged} first drafts,"
             " no more than by chance: is it made for this model?"
         )
+
+
+def most_drafts(provider: DraftProvider, *asked: int | None) -> int:
+    """Most ids of a round: the first number that is given, or what the drafter is made for."""
+    wanted = next((n for n in asked if n is not None), provider.default_depth)
+    return min(wanted, MOST_DRAFTS)
 
 
 def measured_cost(

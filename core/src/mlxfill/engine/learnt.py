@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mlxfill.engine.calibrate import curve_for, store
 from mlxfill.engine.checkpoint.identity import fingerprint
-from mlxfill.engine.drafter import estimated_cost
+from mlxfill.engine.drafter import estimated_cost, most_drafts
 from mlxfill.engine.gate import CostCurve, Purse, Survival
 from mlxfill.rewind.window import prove_rewind
 from mlxfill.rows.proof import Readings, prove_readings, prove_rows
@@ -91,7 +91,7 @@ class Learnt:
 
     def time_drafts(self, drafter: Drafter, most: int | None, stream: Stream) -> None:
         """Measure what a draft costs when up to ``most`` are made at once, on ``stream``."""
-        depth = drafter.provider.default_depth if most is None else most
+        depth = most_drafts(drafter.provider, most)
         if drafter.cost is None and depth:
             curve = self.curve() if self._gated else None
             drafter.cost = estimated_cost(

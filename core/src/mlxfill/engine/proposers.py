@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlxfill.contracts import Fault
+from mlxfill.engine.drafter import most_drafts
 from mlxfill.engine.drafting import Drafting
 from mlxfill.engine.session import Seat
 from mlxfill.errors import DrafterError
@@ -110,7 +111,7 @@ class Proposers:
     def _most_drafts(self, drafter: Drafter) -> int:
         """Most ids that it may draft in one round of this request."""
         asked = (self._options.num_draft_tokens, self._engine.num_draft_tokens)
-        return next((n for n in asked if n is not None), drafter.provider.default_depth)
+        return most_drafts(drafter.provider, *asked)
 
     def _rows(
         self, drafter: Drafter, forwarder: Forwarder, state: DraftCheckpoint | None
