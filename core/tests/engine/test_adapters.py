@@ -159,6 +159,28 @@ def test_a_checkpoint_on_the_way_leaves_the_adapter_on(
         assert engine.resume(checkpoint).result().tokens == expected[FIRST]
 
 
+def test_a_callback_may_ask_without_the_adapter(
+    engine: Engine, expected: dict[str | None, list[int]]
+) -> None:
+    def asks(*shown: Any) -> Any:
+        ask(engine, PLAIN, max_tokens=1)
+        return shown[-1]
+
+    every: dict[str, Any] = {"on_prefill_progress": asks, "logits_processors": [asks]}
+    assert ask(engine, FIRST, prefill_step_size=2, **every) == expected[FIRST]
+    request = {"prompt": PROMPT, "max_tokens": 24, "seed": 1, "temperature": 0.8, **every}
+    results = engine.generate_batch([{**request, "adapters": FIRST}] * 2)
+    assert [result.tokens for result in results] == [expected[FIRST]] * 2
+
+
+def test_nobody_else_sees_the_adapter_of_a_request_that_ended(
+    engine: Engine, expected: dict[str | None, list[int]]
+) -> None:
+    ask(engine, FIRST)
+    with engine_with(engine.model, Guest()) as other:
+        assert ask(other, PLAIN) == expected[PLAIN]
+
+
 def test_the_model_is_given_back_as_it_was(kind: str, folders: dict[str, Path]) -> None:
     model = tiny_model(kind)
     before = dict(model.named_modules())

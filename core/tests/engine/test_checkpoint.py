@@ -274,6 +274,44 @@ def test_a_cancelled_run_can_be_gone_on_with(tmp_path: Path) -> None:
     assert resumed(model, file).tokens == expected.tokens
 
 
+@pytest.mark.parametrize("in_rows", [False, True])
+def test_a_run_that_fails_can_be_gone_on_with(tmp_path: Path, *, in_rows: bool) -> None:
+    def bad(tokens: Any, logits: Any) -> Any:
+        if tokens.shape[0] > len(PROMPT) + 12:
+            raise RuntimeError("planted")
+        return logits
+
+    model, file = shared_model("llama"), tmp_path / "reply"
+    with engine_with(model) as engine:
+        run = engine.stream(
+            PROMPT, checkpoint=file, checkpoint_every=8, logits_processors=[bad], **OPTIONS
+        )
+        rows = mlxfill.RowScheduler(engine)
+        if in_rows:
+            rows.add(run)
+        while len(rows):
+            rows.round()
+        with pytest.raises(RuntimeError, match="planted"):
+            run.result()
+    expected = plain(model, PROMPT, COUNT)
+    again = resumed(model, file, logits_processors=[lambda _, logits: logits])
+    assert again.tokens == expected.tokens
+
+
+def test_a_callback_that_raises_at_the_end_keeps_nothing_open() -> None:
+    def bad(checkpoint: Checkpoint) -> None:
+        if checkpoint.finished:
+            raise RuntimeError("planted")
+
+    model = shared_model("llama")
+    guest = Guest.drafting([*PROMPT, *plain(model, PROMPT, COUNT).tokens], 1.0)
+    with engine_with(model, guest) as engine:
+        run = engine.stream(PROMPT, on_checkpoint=bad, **OPTIONS)
+        with pytest.raises(RuntimeError, match="planted"):
+            run.result()
+        assert guest.events[-1].kind == "finish"
+
+
 def test_a_finished_one_says_it_all_again_and_may_be_made_longer(tmp_path: Path) -> None:
     model, file = shared_model("llama"), tmp_path / "reply"
     longer = plain(model, PROMPT, COUNT + 20)

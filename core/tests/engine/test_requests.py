@@ -303,6 +303,18 @@ def test_a_result_can_be_continued_from_its_cache() -> None:
         assert second.stats.cached_tokens == len(first.cache.tokens)
 
 
+def test_a_cache_that_is_handed_out_holds_what_it_says() -> None:
+    model = shared_model("llama")
+    with engine_with(model) as engine:
+        audited = engine.audit(PROMPT, max_tokens=4, keep_cache=True).result.cache
+        assert audited is not None
+        longer = [*audited.tokens, 5, 6]
+        unasked = engine.generate(longer, cache=audited, max_tokens=0, keep_cache=True).cache
+        assert unasked is not None
+        assert unasked.tokens == audited.tokens
+        assert engine.generate(longer, cache=unasked).stats.cached_tokens == len(audited.tokens)
+
+
 def mismatches(model: Any) -> dict[str, tuple[Any, str]]:
     other = [*PROMPT[:3], 63, *PROMPT[4:6]]
     longer = [*PROMPT, 5, 6]

@@ -27,6 +27,8 @@ from mlxfill.testing import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mlxfill import Engine, Request
     from mlxfill.engine import Result
 
@@ -239,16 +241,33 @@ def test_forwards_are_shared() -> None:
     assert calls < 4 * 2 + 60  # alone they would need 4 * 41
 
 
-def test_a_request_that_raises_ends_alone() -> None:
-    def bad(tokens: Any, logits: Any) -> Any:
-        if tokens.shape[0] > 9:
-            raise RuntimeError("planted")
-        return logits
+def planted(when: Callable[..., bool]) -> Callable[..., Any]:
+    """A processor or callback that raises when it is shown what ``when`` waits for."""
 
+    def call(*shown: Any) -> Any:
+        if when(*shown):
+            raise RuntimeError("planted")
+        return shown[-1]
+
+    return call
+
+
+RAISING: dict[str, dict[str, Any]] = {
+    "processor": {"logits_processors": [planted(lambda tokens, _: tokens.shape[0] > 9)]},
+    "first progress": {"on_prefill_progress": planted(lambda done, _: not done)},
+    "last progress": {"on_prefill_progress": planted(lambda done, whole: done == whole)},
+    "checkpoint": {"on_checkpoint": planted(lambda _: True), "checkpoint_every": 4},
+    "last checkpoint": {"on_checkpoint": planted(lambda checkpoint: checkpoint.finished)},
+}
+
+
+@pytest.mark.parametrize("kind", RAISING)
+def test_a_request_that_raises_ends_alone(kind: str) -> None:
     with engine_with(shared_model("llama")) as engine:
         rows = RowScheduler(engine)
         good = [opened(engine, 2, 0, 12), opened(engine, 0, 1, 12)]
-        wrong = engine.stream(PROMPTS[0], max_tokens=12, logits_processors=[bad], eos_token_ids=())
+        options = {"max_tokens": 12, "eos_token_ids": (), **RAISING[kind]}
+        wrong = engine.stream(PROMPTS[0], **options)
         for run in (good[0], wrong, good[1]):
             rows.add(run)
         pieces = [(run, piece) for _ in range(60) if len(rows) for run, piece in rows.round()]
@@ -257,6 +276,44 @@ def test_a_request_that_raises_ends_alone() -> None:
             wrong.result()
         checked(good[0].result(), alone("llama", 2, 0), 12)
         checked(good[1].result(), alone("llama", 0, 1), 12)
+
+
+class Interrupted:
+    """A source during whose second call Ctrl-C is pressed."""
+
+    name, window = "interrupted", 1
+
+    def __init__(self, request: Request) -> None:
+        self.left = 2 if request.prompt_ids == PROMPTS[4] * 3 else -1
+
+    def propose(self, view: Any) -> None: ...
+
+    def resolved(self, proposal: Any, accepted: int) -> None: ...
+
+    def observe(self, ids: Any) -> None:  # noqa: ARG002 - as the contract has it
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+def test_a_round_that_breaks_off_ends_all_runs_and_leaves_no_caches() -> None:
+    """A token may have gone through the model that nobody has read."""
+    prompts = [PROMPTS[4] * 3, tuple(reversed(PROMPTS[4] * 3))]
+    with engine_with(shared_model("qwen3_5"), Guest(sources=[Interrupted])) as engine:
+        rows = RowScheduler(engine)
+        runs = [engine.stream(p, session="s", eos_token_ids=()) for p in prompts]
+        for run in runs:
+            rows.add(run)
+        with pytest.raises(KeyboardInterrupt):
+            [rows.round() for _ in range(60)]
+        assert (len(rows), rows.round()) == (0, [])
+        for run, prompt in zip(runs, prompts, strict=True):
+            result = run.result()
+            assert result.finish_reason == "cancelled"
+            longer = [*prompt, *result.tokens, 5, 6]
+            after = engine.generate(longer, session="s", max_tokens=8, eos_token_ids=())
+            assert after.tokens == plain(shared_model("qwen3_5"), longer, 8).tokens
+            assert after.stats.cached_tokens <= len(prompt)
 
 
 def test_stop_strings_end_a_row_inside_a_burst() -> None:

@@ -187,6 +187,7 @@ class AuditedRun:
             if next(steps, self) is self:
                 break
             yield
+        self._engine.target.adapters.switch(None)
         self._found = auditor.found
 
 

@@ -96,6 +96,11 @@ class Forwarder:
             )
             raise InputError(message)
 
+    def forget(self) -> None:
+        """Nobody knows any more what the caches hold."""
+        self.caches.clear()
+        self.held = self.unnamed = 0
+
     # --- prompt -------------------------------------------------------------------
 
     def prefill(self, ids: Sequence[int], embeddings: mx.array | None = None) -> None:
@@ -108,6 +113,7 @@ class Forwarder:
             mx.clear_cache()
 
     def _take_in(self, ids: Sequence[int], embeddings: mx.array | None = None) -> None:
+        self.adapt()
         with mx.stream(self.stream), self._taping() as tape:
             self.target.forward(row(ids)[None], self.caches, embeddings)
             self._take_taps(tape)
@@ -129,6 +135,7 @@ class Forwarder:
         ``history``: the session as far as the host knows it; ``position``: the new token's.
         """
         started = time.perf_counter()
+        self.adapt()
         with mx.stream(self.stream):
             with self._taping() as tape:
                 logits = self.target.forward(pending[None], self.caches, embeddings)[:, -1, :]
@@ -172,6 +179,7 @@ class Forwarder:
         their values.  An EOS among the drafts is never accepted: it ends as the last sample.
         """
         first, count = len(known) - 1, len(drafts)
+        self.adapt()
         with mx.stream(self.stream):
             ids = row(known)
             if count:
@@ -225,6 +233,7 @@ class Forwarder:
 
     def _take_back(self, keep: int) -> None:
         """Rewind, and let a replay run while the host goes on."""
+        self.adapt()
         self.window.rewind(keep)
         if self.window.needs_tape:
             mx.async_eval([c.state for c in self.caches])
@@ -281,6 +290,10 @@ class Forwarder:
             history.append(token)
 
     # --- pieces ---------------------------------------------------------------------------
+
+    def adapt(self) -> None:
+        """Before layers are called: a callback may have asked the engine under another adapter."""
+        self.target.adapters.switch(self.options.adapters)
 
     def processed(self, tokens: mx.array, logits: mx.array) -> mx.array:
         """``[1, V]`` logits after all processors, which see ``tokens``."""

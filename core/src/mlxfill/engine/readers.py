@@ -141,7 +141,6 @@ class Readers:
     # --- reading ---------------------------------------------------------------------------
 
     def _read(self, window: Sequence[Reader]) -> None:
-        self._engine.target.adapters.switch(window[0].run.options.adapters)
         for reader in window:
             reader.begin()
         able = [reader for reader in window if not reader.over]
@@ -154,6 +153,7 @@ class Readers:
         target, forwarders = self._engine.target, [reader.run.forwarder for reader in window]
         chunks = [reader.run.prefill.chunk() for reader in window]
         layers = {layer for forwarder in forwarders for layer in forwarder.tap_layers}
+        forwarders[0].adapt()
         with mx.stream(self._engine.mlx_stream):
             tape = read_rows(
                 target,

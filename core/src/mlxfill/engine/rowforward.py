@@ -91,6 +91,7 @@ class RowForwarder:
 
         ``histories``: the sessions as far as the host knows them, ``unread`` tokens short.
         """
+        self.rows[0].adapt()
         with mx.stream(self.stream):
             with self._taping(self._taps_wanted()) as tape:
                 logits = self.target.forward(pending[:, None], self.caches.entries)[:, -1]
@@ -135,6 +136,7 @@ class RowForwarder:
         ``sessions``: all tokens of each row, the known ids of its window included.
         """
         size = self.caches.window_size(max(window.size for window in windows))
+        self.rows[0].adapt()
         with mx.stream(self.stream):
             ids = mx.stack([_padded(window, size) for window in windows])
             self.caches.begin()
@@ -145,6 +147,7 @@ class RowForwarder:
                 len(window.known) + each.accepted
                 for window, (each, _) in zip(windows, judged, strict=True)
             ]
+            self.rows[0].adapt()
             self.caches.settle(counts, size, tape)
             if self.caches.needs_tape:
                 mx.async_eval([entry.state for entry in self.caches.entries])

@@ -256,11 +256,14 @@ class RowLoop:
         course.rest_drafter()
         return out
 
-    @staticmethod
-    def _begun(row: Row, sample: int, logprobs: mx.array) -> list[Emitted]:
+    def _begun(self, row: Row, sample: int, logprobs: mx.array) -> list[Emitted]:
         assert row.first is not None  # noqa: S101 - the caller made sure
         first, row.first = row.first, None
-        return first(sample, logprobs)
+        try:
+            return first(sample, logprobs)
+        except Exception as error:  # noqa: BLE001 - a caller's callback may raise anything
+            self.forwarder.failures[row.course.forwarder] = error
+            return []
 
     @staticmethod
     def _injected(row: Row, window: RowWindow, said: Judged) -> list[Emitted]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -149,7 +150,9 @@ class Run:
         asked = end_of_prompt(tokenizer, request.prompt_ids, request.prompt_text)
         parts = reasoning_and_content(tokenizer, asked, reply.text, tools=bool(tools))
         keep = (
-            PromptCache(self.stats.cache_tokens, self.forwarder.caches, options.adapters)
+            PromptCache(
+                self.stats.cache_tokens, copy.deepcopy(self.forwarder.caches), options.adapters
+            )
             if options.keep_cache
             else None
         )
@@ -321,6 +324,14 @@ class Run:
             self._pieces.close()
         self.finish()
 
+    def abandon(self, error: BaseException) -> None:
+        """End here: a forward that others shared broke off, nobody knows what its caches hold."""
+        self.forwarder.forget()
+        if isinstance(error, Exception):
+            self.fail(error)
+        else:
+            self.close()
+
     def _known(self) -> list[int]:
         """The session, and the EOS that ended it."""
         eos = self.loop.ending.eos if self.loop.ending else None
@@ -362,18 +373,27 @@ class Run:
         if self._closed:
             return
         self._closed = True
+        stats.cache_tokens = tuple(self._known()[self.forwarder.unnamed : self.forwarder.held])
         if self._begun:
             self.session.settle(0, 0)
             stats.target_forwards = self.forwarder.forwards
             stats.rounds = loop.counters.rounds_of(stats.generated_tokens)
             stats.fill, stats.spec = loop.statistics()
-            stats.cache_tokens = tuple(self._known()[self.forwarder.unnamed : self.forwarder.held])
-        if self.brake.keeper is not None:
-            self.brake.keeper.finish(self)
-        told = self.only_told or self.ending is None or self.ending.reason == "error"
-        if self._deposit is not None and self._begun and not told:
-            self._deposit.leave(stats.cache_tokens)
+        try:
+            if self.brake.keeper is not None:
+                self.brake.keeper.finish(self)
+            told = self.only_told or self.ending is None or self.ending.reason == "error"
+            if self._deposit is not None and self._begun and not told:
+                self._deposit.leave(stats.cache_tokens)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        """Nothing more comes, whatever the caller's callback made of it."""
+        if self.options.adapters is not None:
+            self.forwarder.target.adapters.switch(None)
         if self.drafting is not None:
             self.drafting.close()
         reason = self.ending.reason if self.ending else "cancelled"
-        self._notify(Event("finish", {"finish_reason": reason, "stats": stats.as_dict()}))
+        data = {"finish_reason": reason, "stats": self.stats.as_dict()}
+        self._notify(Event("finish", data))

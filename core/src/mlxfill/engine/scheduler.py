@@ -61,9 +61,9 @@ class RowScheduler:
 
     Each run says what it would say alone.  Runs whose caches cannot stand in one batch (a model
     that ``Engine.no_rows`` names, ``prompt_cache``, ``max_kv_size``, checkpoints, another
-    generation method) take turns.  A run whose processor or sampler raises ends with
-    ``finish_reason`` ``"error"``; its ``result()`` raises what was raised.  One thread makes all
-    calls.
+    generation method) take turns.  A run whose processor, sampler or callback raises ends with
+    ``finish_reason`` ``"error"``; its ``result()`` raises what was raised.  When a round itself
+    raises (the model, Ctrl-C), all runs end.  One thread makes all calls.
     """
 
     def __init__(self, engine: Engine, *, max_rows: int = MAX_ROWS) -> None:
@@ -72,6 +72,7 @@ class RowScheduler:
             message = f"max_rows must be 1 or more, not {max_rows!r}"
             raise InputError(message)
         self._engine, self._max_rows = engine, max_rows
+        self._everyone: list[Seated] = []
         self._waiting: deque[Seated] = deque()
         self._readers = Readers(engine)
         self._reading: dict[Run, Seated] = {}
@@ -81,7 +82,7 @@ class RowScheduler:
 
     def __len__(self) -> int:
         """Runs that have not ended."""
-        return len(self._everyone())
+        return len(self._everyone)
 
     @property
     def active(self) -> int:
@@ -98,29 +99,46 @@ class RowScheduler:
         if not len(self):  # on Metal the weights stay wired while runs are decoded
             stream: Any = self._engine.mlx_stream
             self._wired.enter_context(wired_limit(self._engine.model, [stream]))
-        self._waiting.append(Seated(run, Row(run.loop)))
+        seated = Seated(run, Row(run.loop))
+        self._everyone.append(seated)
+        self._waiting.append(seated)
 
     def drop(self, run: Run) -> None:
         """A run leaves, as if cancelled; nothing happens if it has ended already."""
-        for seated in self._everyone():
+        for seated in list(self._everyone):
             if seated.run is run:
                 self._leave(seated)
                 run.close()
 
     def close(self) -> None:
         """Every run leaves."""
-        for seated in self._everyone():
+        for seated in list(self._everyone):
             self.drop(seated.run)
         self._wired.close()
-
-    def _everyone(self) -> list[Seated]:
-        seated = [each for table in self._tables.values() for each in table.seated]
-        return [*seated, *self._turns, *self._reading.values(), *self._waiting]
 
     # --- a round ------------------------------------------------------------------------------
 
     def round(self) -> Pieces:
         """A part of the prompts, then new tokens of every run: the pieces, in order."""
+        try:
+            return self._pieces_of_all()
+        except BaseException as error:
+            self._abandon(error)
+            raise
+
+    def _abandon(self, error: BaseException) -> None:
+        """A round broke off: a token of any run may be in its caches that nobody has read."""
+        everyone, self._everyone = self._everyone, []
+        self._waiting.clear()
+        self._readers, self._reading = Readers(self._engine), {}
+        self._tables, self._turns = {}, []
+        self._wired.close()
+        for seated in everyone:
+            if seated.stage is not None:
+                seated.stage.close()
+            seated.run.abandon(error)
+
+    def _pieces_of_all(self) -> Pieces:
         out = self._prefill()
         for table in list(self._tables.values()):
             out += self._round(table)
@@ -191,17 +209,20 @@ class RowScheduler:
         """Tokens as their callers see them; with its last one a run leaves."""
         run = seated.run
         out: Pieces = []
-        for token in tokens:
-            piece = run.take(token)
-            out.append((run, piece))
-            if piece.finish_reason:
+        try:
+            for token in tokens:
+                piece = run.take(token)
+                if piece.finish_reason:
+                    self._leave(seated)
+                    run.finish()
+                    return [*out, (run, piece)]
+                out.append((run, piece))
+            run.ending = run.ending or ended
+            if run.ending is not None:
                 self._leave(seated)
-                run.finish()
-                return out
-        run.ending = run.ending or ended
-        if run.ending is not None:
-            self._leave(seated)
-            out.append((run, run.last()))
+                out.append((run, run.last()))
+        except Exception as error:  # noqa: BLE001 - a caller's callback may raise anything
+            return out + self._failed(seated, error)
         return out
 
     def _failed(self, seated: Seated, error: Exception) -> Pieces:
@@ -299,7 +320,10 @@ class RowScheduler:
 
     def _leave(self, seated: Seated) -> None:
         """Take a run out, wherever it is."""
+        if seated.gone:
+            return
         seated.gone = True
+        self._everyone.remove(seated)
         if seated.stage is not None:
             seated.stage.close()
         if self._reading.pop(seated.run, None) is not None:

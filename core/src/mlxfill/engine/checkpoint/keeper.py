@@ -128,7 +128,7 @@ class Keeper:
     def finish(self, run: Run) -> None:
         """The run is over: store its end, wait for the disk, and let go of the file."""
         try:
-            over = run.ending is not None and run.ending.reason != "cancelled"
+            over = run.ending is not None and run.ending.reason not in {"cancelled", "error"}
             if over and not run.only_told:
                 self.take(run)
             if self._writer is not None:
