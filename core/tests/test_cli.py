@@ -315,6 +315,7 @@ def test_check_reads_the_tables_of_plugins_that_are_off(
         ("MLXFILL_PLUGINS_ZZ_ON_K", "MLXFILL_PLUGINS__ZZ_ON__K"),
         ("MLXFILL_MODLE", "MLXFILL_MODEL"),
         ("MLXFILL_CONFG", "MLXFILL_CONFIG"),
+        ("MLXFILL_SOURCES", "MLXFILL_TRACE"),
         ("MLXFILL_QQQQQQQQQQQQQQQQQQQQQQQ", ""),
     ],
 )

@@ -155,6 +155,7 @@ def test_wrong_use_gets_one_line(
         (("--port", "70000"), "port must be a whole number from 0 to 65535, not 70000"),
         (("--rows", "0"), "rows must be a whole number of at least 1, not 0"),
         (("--host", "300.1.1.1", "--port", "0"), "cannot listen on 300.1.1.1"),
+        (("--api-key", ""), "api_key must not be empty"),
         (("--adapter", "sql"), "--adapter must be NAME=FOLDER, not 'sql'"),
         (("--adapter", "a=x", "--adapter", "a=y"), "--adapter names 'a' twice"),
         (("--port", "0", "--adapter", f"a={workplace}"), "no adapter_config.json there"),

@@ -12,7 +12,7 @@ import attrs
 from mlxfill.config.document import Document, compose, source_of
 from mlxfill.config.environment import overrides
 from mlxfill.config.location import read_config
-from mlxfill.config.sections import Config
+from mlxfill.config.sections import NO_KEY, Config
 from mlxfill.config.structure import examine
 from mlxfill.errors import ConfigError
 
@@ -68,7 +68,11 @@ def _from_file(named: str | os.PathLike[str] | None, environ: Mapping[str, str])
     file, values = read_config(None if named is None else Path(named), environ)
     plain_keys = {
         "plugins",
-        *(a.name for a in attrs.fields(Config) if not attrs.has(a.type or object)),
+        *(
+            a.name
+            for a in attrs.fields(Config)
+            if not attrs.has(a.type or object) and NO_KEY not in a.metadata
+        ),
     }
     return _checked(compose(file or "config", values, overrides(environ, plain_keys)), file)
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from attrs import field, frozen
 
-from mlxfill import rules
+from mlxfill import InputError, rules
+
+if TYPE_CHECKING:
+    from attrs import Attribute
+
+
+def _key(_: object, attribute: Attribute[str | None], value: str | None) -> None:
+    """An empty one is a slip, as of an unset variable, that would let everybody in."""
+    if value == "":
+        raise InputError(f"{attribute.name} must not be empty: leave it out for none")
 
 
 @frozen(kw_only=True)
@@ -29,7 +40,7 @@ class ServeSettings:
 
     host: str = "127.0.0.1"
     port: int = field(default=8080, validator=rules.whole(0, 65535))
-    api_key: str | None = field(default=None, repr=False)
+    api_key: str | None = field(default=None, repr=False, validator=_key)
     rows: int = field(default=8, validator=rules.whole(1))
     queue: int = field(default=64, validator=rules.whole(0))
     timeout: float = field(default=600.0, validator=rules.number(0.001))
