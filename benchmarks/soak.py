@@ -66,6 +66,26 @@ def few_reserves() -> None:
         os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - itself
 
 
+def share_words() -> None:
+    """Let all tokenizers that are loaded from a folder remember words in one place.
+
+    ``tokenizers`` keeps what one of them remembers, up to 4 MB, after it is gone: docs/limits.md.
+    A server loads one.  A soak loads hundreds, and looks for what grows besides.
+    """
+    from mlx_lm import utils
+
+    load: Any = utils.load_tokenizer
+    models: dict[Path, Any] = {}
+
+    def sharing(path: Path, *rest: Any, **named: Any) -> Any:  # noqa: ANN401 - mlx-lm's
+        wrapped = load(path, *rest, **named)
+        tokenizer = wrapped._tokenizer.backend_tokenizer  # noqa: SLF001 - no public way
+        tokenizer.model = models.setdefault(path, tokenizer.model)
+        return wrapped
+
+    utils.load_tokenizer = sharing
+
+
 def run(options: argparse.Namespace, folder: Path) -> int:
     """The exit code."""
     import mlx.core as mx
@@ -74,6 +94,7 @@ def run(options: argparse.Namespace, folder: Path) -> int:
     from soak_judge import World
 
     mx.set_default_device(mx.cpu)
+    share_words()
     console, world, tally = Console(), World(folder), Tally()
     world.prepare()
     if options.episode is not None:
