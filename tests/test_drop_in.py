@@ -346,6 +346,8 @@ def test_weights_of_a_bound_model_are_saved_as_before(tmp_path: Path) -> None:
         ({"draft_model": object()}, "engine_options"),
         ({"temperature_": 1}, "temperature_"),
         ({"max_tokens": -3}, "max_tokens"),
+        ({"stop": "the"}, "stop"),
+        ({"on_checkpoint": print, "checkpoint_every": 4}, "on_checkpoint"),
     ],
 )
 def test_wrong_keywords_are_named(wrong: dict[str, Any], named: str) -> None:

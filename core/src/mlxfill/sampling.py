@@ -106,14 +106,21 @@ class Sampling:
         return evolve(self, seed=high << 31 | low)
 
     def check_vocabulary(self, size: int) -> None:
-        """Raise ``InputError`` for a ``top_k`` or biased id beyond the vocabulary."""
+        """Raise ``InputError`` for a number or an id beyond the vocabulary."""
         if self.top_k >= size:
             message = f"top_k must be below the vocabulary size {size}, not {self.top_k}"
             raise InputError(message)
-        for token in self.logit_bias or ():
-            if not isinstance(token, int) or not 0 <= token < size:
-                message = f"logit_bias names token {token!r}; the vocabulary is 0 to {size - 1}"
-                raise InputError(message)
+        if self.min_tokens_to_keep > size:
+            kept = self.min_tokens_to_keep
+            raise InputError(
+                f"min_tokens_to_keep must be at most the vocabulary's {size}, not {kept}"
+            )
+        named = {"logit_bias": self.logit_bias or (), "xtc_special_tokens": self.xtc_special_tokens}
+        for name, tokens in named.items():
+            for token in tokens:
+                if not isinstance(token, int) or not 0 <= token < size:
+                    message = f"{name} names token {token!r}; the vocabulary is 0 to {size - 1}"
+                    raise InputError(message)
 
     def processors(self) -> list[LogitsProcessor]:
         """mlx-lm's processors for penalties and bias."""

@@ -184,6 +184,11 @@ def test_groups_that_do_not_fit_the_heads() -> None:
 
 
 def test_a_ring_cannot_be_quantized() -> None:
+    with (
+        engine_with(shared_model("gemma3_text")) as engine,
+        pytest.raises(InputError, match="kv_bits cannot be used with a rotating cache"),
+    ):
+        engine.check(PROMPT, kv_bits=8)
     with pytest.raises(InputError, match="kv_bits cannot be used with a rotating cache"):
         plain(shared_model("gemma3_text"), PROMPT, 2, kv_bits=8)
     with pytest.raises(InputError, match="kv_bits cannot be used with a rotating cache"):

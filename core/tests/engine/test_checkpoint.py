@@ -140,6 +140,8 @@ def test_unnamed_tokens_of_a_prompt_cache_are_counted() -> None:
             PROMPT, prompt_cache=caches, on_checkpoint=left.append, checkpoint_every=7, **OPTIONS
         )
     assert [resumed(model, each).tokens for each in left] == [expected.tokens] * len(left)
+    with pytest.raises(InputError, match="keep_cache needs to know all that the caches hold"):
+        resumed(model, left[0], keep_cache=True)
 
 
 # --- sources and drafters -------------------------------------------------------------------
@@ -291,8 +293,9 @@ def test_a_run_that_fails_can_be_gone_on_with(tmp_path: Path, *, in_rows: bool) 
             rows.add(run)
         while len(rows):
             rows.round()
-        with pytest.raises(RuntimeError, match="planted"):
-            run.result()
+        for _ in range(2):  # a second call has no reply to tell either
+            with pytest.raises(RuntimeError, match="planted"):
+                run.result()
     expected = plain(model, PROMPT, COUNT)
     again = resumed(model, file, logits_processors=[lambda _, logits: logits])
     assert again.tokens == expected.tokens

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import random
+import resource
 import select
 import signal
 import subprocess
@@ -140,6 +141,21 @@ def test_a_disk_that_fails_costs_the_checkpoint_not_the_reply(file: Path) -> Non
         result = run.result()
     assert result.tokens == plain(model, PROMPT, 30).tokens
     assert [fault.where for fault in result.faults] == ["checkpoint"]
+
+
+def test_a_full_disk_costs_the_newest_checkpoints_not_the_reply(file: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    model = shared_model("qwen3_5")
+    with engine_with(model) as engine:
+        run = engine.resume(file, checkpoint_every=4)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole_file()) // 2, before[1]))
+        try:
+            result = run.result()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert result.tokens == plain(model, PROMPT, 30).tokens
+        assert [fault.where for fault in result.faults] == ["checkpoint"]
+    assert file.read_bytes() == whole_file()
 
 
 # --- processes --------------------------------------------------------------------------------

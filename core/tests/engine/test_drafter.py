@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import pytest
 
-from mlxfill import DrafterError, DraftKind, Sampling
+from mlxfill import DrafterError, DraftKind, Policy, Sampling
 from mlxfill.engine.drafter import TRIED, ChainSurvival, Drafter, measured_cost
 from mlxfill.engine.gate import CostCurve, Gate
 from mlxfill.model.target import Target
@@ -442,6 +442,17 @@ def test_phases_are_timed_on_demand_and_change_no_text(*, on_device: bool) -> No
     times = result.stats.spec["phase_ms"]
     assert list(times) == ["draft", "verify", "sample", "commit"]
     assert min(times.values()) > 0
+
+
+def test_phases_of_asserted_spans_are_timed_from_their_own_beginning() -> None:
+    model = shared_model("llama")
+    with engine_with(model) as plain:
+        truth = [*PROMPT, *plain.generate(PROMPT, max_tokens=30, eos_token_ids=[]).tokens]
+    sure = Guest.offering(truth, 1.0, policy=Policy.ASSERT)
+    with engine_with(model, sure, trusted=[sure.name]) as engine:
+        result = engine.generate(PROMPT, max_tokens=30, eos_token_ids=[], phase_times=True)
+    assert result.stats.fill["events"] > 0
+    assert sum(result.stats.spec["phase_ms"].values()) <= result.stats.decode_ms
 
 
 # --- sampling -----------------------------------------------------------------------------

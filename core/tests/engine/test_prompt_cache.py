@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlx_lm.models.cache import KVCache
+from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from mlxfill.engine.prompt_store import PromptStore, common
 from mlxfill.testing import Guest, engine_with, plain, shared_model
@@ -151,6 +151,30 @@ def test_who_takes_part() -> None:
             engine.generate(A, session=session, **OPTIONS)
             result = engine.generate(A, session=session, **OPTIONS)
             assert result.stats.cached_tokens == expected
+
+
+@pytest.mark.parametrize("kind", ["prompt_cache", "input_embeddings"])
+def test_a_resumed_request_leaves_nothing_that_has_other_names(kind: str) -> None:
+    model = shared_model("llama")
+    left: list[Any] = []
+    given: Any = make_prompt_cache(model)
+    mx.eval(model(mx.array([[7, 7, 7]]), cache=given))
+    if kind == "input_embeddings":
+        given = model.model.embed_tokens(mx.array(A[::-1]))
+    with engine_with(model) as engine:
+        asked = {"on_checkpoint": left.append, "checkpoint_every": 4, "session": "s", **OPTIONS}
+        whole = engine.generate(A, **{kind: given}, **asked)
+        assert engine.resume(left[0]).result().tokens == whole.tokens
+        assert engine.generate([*A, 3], session="s", **OPTIONS).tokens == told(model, [*A, 3])
+
+
+def test_a_closed_engine_keeps_nothing_of_requests_that_go_on() -> None:
+    engine = engine_with(shared_model("llama"))
+    run = engine.stream(A, session="s", **OPTIONS)
+    next(run)
+    engine.close()
+    assert run.result().tokens == told(shared_model("llama"), A)
+    assert len(engine.prompts) == 0
 
 
 def test_memory_stays_within_its_bounds() -> None:

@@ -338,6 +338,33 @@ def test_a_cache_that_is_not_the_beginning_of_the_prompt_is_refused(kind: str) -
     with pytest.raises(CacheMismatchError, match=named) as caught:
         plain(shared_model("llama"), PROMPT, 4, cache=given)
     assert "\n" not in str(caught.value)
+    with (
+        engine_with(shared_model("llama")) as engine,
+        pytest.raises(CacheMismatchError, match=named),
+    ):
+        engine.check(PROMPT, cache=given)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (PromptCache((), []), "give this one as cache"),
+        ([], "0 entries.*needs 4"),
+        (make_prompt_cache(shared_model("llama"))[:3], "3 entries.*needs 4"),
+        (make_prompt_cache(shared_model("mamba"))[:1] * 4, "ArraysCache"),
+    ],
+)
+def test_an_mlx_lm_cache_of_another_model_is_refused(given: Any, named: str) -> None:
+    with pytest.raises((CacheMismatchError, InputError), match=named):
+        plain(shared_model("llama"), PROMPT, 4, prompt_cache=given)
+
+
+@pytest.mark.parametrize("option", [{"keep_cache": True}, {"on_prefill_done": print}])
+def test_caches_with_unnamed_tokens_are_not_handed_out(option: dict[str, Any]) -> None:
+    model = shared_model("llama")
+    assert plain(model, PROMPT, 4, prompt_cache=make_prompt_cache(model), **option).tokens
+    with pytest.raises(InputError, match="give cache, not prompt_cache"):
+        plain(model, PROMPT, 4, prompt_cache=prefilled(model, [3, 1, 4]), **option)
 
 
 def test_a_list_that_cannot_be_counted_is_refused() -> None:

@@ -278,6 +278,14 @@ def test_a_request_that_raises_ends_alone(kind: str) -> None:
         checked(good[1].result(), alone("llama", 0, 1), 12)
 
 
+def test_every_forward_of_a_row_is_counted_as_something() -> None:
+    engine, _ = engine_of("llama", "often")
+    requests = [{"prompt": PROMPTS[at], "session": "0", "max_tokens": LONGEST} for at in (0, 2, 0)]
+    for result in engine.generate_batch(requests):
+        spec = result.stats.spec
+        assert result.stats.target_forwards == 1 + spec["steps"] + spec["windows"]
+
+
 class Interrupted:
     """A source during whose second call Ctrl-C is pressed."""
 
@@ -343,8 +351,9 @@ def test_a_bad_request_is_named_before_anything_is_computed(
     request_: Any, words: list[str]
 ) -> None:
     pieces: list[Any] = []
+    guest = Guest()
     with (
-        engine_with(shared_model("llama")) as engine,
+        engine_with(shared_model("llama"), guest) as engine,
         pytest.raises(InputError) as caught,
     ):
         engine.generate_batch(
@@ -352,6 +361,7 @@ def test_a_bad_request_is_named_before_anything_is_computed(
         )
     assert all(word in str(caught.value) for word in words)
     assert not pieces
+    assert [event.kind for event in guest.events] == ["request", "finish"]
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True])

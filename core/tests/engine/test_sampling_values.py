@@ -115,6 +115,12 @@ def test_what_depends_on_the_vocabulary() -> None:
             Sampling(logit_bias={3: 1.0, named: 1.0}).check_vocabulary(VOCABULARY)
         expected = f"logit_bias names token {named!r}; the vocabulary is 0 to 39"
         assert str(refused.value) == expected
+    for named in (40, -1):
+        with pytest.raises(InputError, match=f"xtc_special_tokens names token {named};"):
+            Sampling(xtc_special_tokens=(3, named)).check_vocabulary(VOCABULARY)
+    Sampling(xtc_special_tokens=(0, 39), min_tokens_to_keep=40).check_vocabulary(VOCABULARY)
+    with pytest.raises(InputError, match=r"min_tokens_to_keep must be at most .* 40, not 41"):
+        Sampling(min_tokens_to_keep=41).check_vocabulary(VOCABULARY)
 
 
 def test_nothing_given_is_what_mlx_lm_does_when_nothing_is_given() -> None:

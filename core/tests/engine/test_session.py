@@ -379,22 +379,33 @@ def test_a_source_that_lies_leaves_the_table(lie: Any) -> None:
     assert [seat.source for seat in table.seats] == [honest]
 
 
-def test_a_source_that_is_slow_twice_leaves_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("call", ["propose", "observe", "resolved", "near"])
+def test_a_source_that_is_slow_twice_leaves_the_table(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
     class Slow(Asked):
-        def propose(self, view: Any) -> Proposal | None:
-            now[0] += 1.0
-            return super().propose(view)
+        def near(self) -> bool:
+            return False
 
+    def slow(source: Any, *given: Any) -> Any:
+        now[0] += 1.0
+        return quick(source, *given)
+
+    quick = getattr(Slow, call)
+    monkeypatch.setattr(Slow, call, slow)
     faults: list[Fault] = []
     table = session(Slow(verify(1, 2), verify(3, 4)), faults=faults)
-    assert table.ask() is not None  # once may be an accident
-    table.settle(0, 1)
-    assert table.ask() is None
+    for _ in range(2):
+        assert table.seats  # once may be an accident
+        table.near()
+        table.ask()
+        table.settle(0, 1)
+        table.add([5])
     (fault,) = faults
-    assert "took 1.00 s" in fault.message
+    assert (fault.where, "took 1.00 s" in fault.message) == (call, True)
     assert table.seats == []
 
 

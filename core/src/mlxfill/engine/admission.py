@@ -35,6 +35,7 @@ def admit(engine: Engine, options: Options, prompt: Prompt) -> tuple[tuple[int, 
     if options.input_embeddings is not None:
         ids = _embedded(engine, ids, options.input_embeddings)
     if options.prompt_cache is not None and not all(c.empty() for c in options.prompt_cache):
+        check_named(options)
         # Recurrent states do not count their tokens; they need no positions either.
         unnamed = counted_tokens(options.prompt_cache) or 0
     limit = engine.context
@@ -43,6 +44,15 @@ def admit(engine: Engine, options: Options, prompt: Prompt) -> tuple[tuple[int, 
     if at is not None and at >= len(ids):
         raise InputError(f"snapshot_at must be 1 to {len(ids) - 1} for this prompt, not {at}")
     return ids, unnamed
+
+
+def check_named(options: Options) -> None:
+    """Refuse what would hand out caches as if they held nothing but the prompt and its reply."""
+    for name in ("keep_cache", "on_prefill_done"):
+        if getattr(options, name):
+            raise InputError(
+                f"{name} needs to know all that the caches hold: give cache, not prompt_cache"
+            )
 
 
 def check_snapshot(options: Options, cached: int) -> None:

@@ -29,11 +29,12 @@ def generate_batch(
 ) -> list[Result]:
     """As ``Engine.generate_batch``."""
     rows = RowScheduler(engine, max_rows=max_rows)
-    runs = [open_request(engine, request, number) for number, request in enumerate(requests)]
-    numbers = {id(run): number for number, run in enumerate(runs)}
-    for run in runs:
-        rows.add(run)
+    runs: list[Run] = []
     try:
+        for number, request in enumerate(requests):
+            runs.append(open_request(engine, request, number))
+            rows.add(runs[-1])
+        numbers = {id(run): number for number, run in enumerate(runs)}
         while len(rows):
             for run, piece in rows.round():
                 if on_piece is not None:

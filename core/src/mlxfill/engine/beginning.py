@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlxfill.engine.boundaries import boundaries
-from mlxfill.engine.prewarm import Held, own_caches
+from mlxfill.engine.prewarm import Held, check_kind, own_caches
 from mlxfill.engine.prompt_store import Deposit, trimmable
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Beginning:
         """The same without those of earlier requests."""
         options, target = self._options, self._engine.target
         if options.prompt_cache is not None:
+            check_kind(target, options.prompt_cache)
             return Held(options.prompt_cache, unnamed, unnamed)
         return own_caches(
             target, options.cache, request.prompt_ids, options.max_kv_size, options.adapters

@@ -31,6 +31,9 @@ MLX_LM_DEFAULTS = {
 }
 """The user's ``[generation]`` table says nothing about a call written for mlx-lm."""
 
+NO_PLACE = ("stop", "checkpoint", "on_checkpoint", "keep_cache", "top_logprobs")
+"""Options whose outcome mlx-lm's responses have no place for."""
+
 _ATTRIBUTE = "_mlxfill_engines"
 
 
@@ -68,6 +71,9 @@ def stream_generate(  # noqa: PLR0913, PLR0917 - mlx-lm's signature
     if draft_model is not None:
         message = "draft_model: give engine_options={'draft': FOLDER} to use a draft model"
         raise InputError(message)
+    for name in NO_PLACE:
+        if kwargs.get(name):
+            raise InputError(f"{name} is an option of mlxfill.Engine, not of stream_generate")
     kwargs.pop("num_draft_tokens", None)
     if "prompt_progress_callback" in kwargs:
         kwargs["on_prefill_progress"] = kwargs.pop("prompt_progress_callback")

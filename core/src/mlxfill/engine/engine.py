@@ -180,7 +180,7 @@ class Engine:
 
         :returns: the prompt as it was read; ``stream`` takes it in its place, and does not read
             it again.
-        :raises InputError, TemplateError: as ``stream``.
+        :raises InputError, TemplateError, CacheMismatchError: as ``stream``.
         """
         opening, made = self._opening(prompt, tools, options)
         opening.check(made, tools)
@@ -343,7 +343,7 @@ class Engine:
     def close(self) -> None:
         """Unbind the model, keep what was learnt about costs.  Safe to call twice."""
         self._closed = True
-        self.prompts.clear()
+        self.prompts.close()
         if self.drafter is not None:
             with recorded(self.drafter.plugin, "close", self.faults):
                 self.drafter.provider.close()

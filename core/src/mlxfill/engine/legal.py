@@ -78,6 +78,13 @@ def caches(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
         refuse(attribute, "a PromptCache or an mlx-lm prompt cache", value)
 
 
+def own_caches(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+    """A list of mlx-lm's cache entries, or None."""
+    if isinstance(value, PromptCache):
+        raise InputError(f"{attribute.name} is for an mlx-lm prompt cache: give this one as cache")
+    caches(_, attribute, value)
+
+
 def embeddings(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
     """An array ``[L, H]``, or None."""
     if value is not None and getattr(value, "ndim", None) != 2:  # noqa: PLR2004

@@ -217,6 +217,8 @@ class DecodeLoop(Course):
         while done < len(known):
             part = known[done : done + self._chunk(len(known))]
             done += len(part)
+            if forwarder.phases is not None:
+                forwarder.phases.begin()
             if each or (done == len(known) and not final):
                 judged, _ = forwarder.judge(part, (), forwarder.held, full, want_known=each)
                 rows += [*judged.known_logprobs, judged.logprobs[0]]

@@ -77,7 +77,7 @@ class Opening:
             held = self._beginning.caches(request, unnamed, proposers)
         check_snapshot(options, held.count - held.unnamed)
         forwarder = self._forwarder(request, held, watched=bool(self._sinks))
-        run = self._assembled(request, forwarder, proposers, held)
+        run = self._assembled(request, forwarder, proposers, held, resumed=resumed)
         try:
             run.brake.keeper = self._keeper(run, resumed=resumed)
         except BaseException:
@@ -91,9 +91,11 @@ class Opening:
         if sampling.seed is None:  # to draw one is for the thread that generates
             seeded = attrs.evolve(sampling, seed=0)
             self.options = attrs.evolve(self.options, sampling=seeded)
-        ids, _ = admit(self.engine, self.options, prompt)
+        ids, unnamed = admit(self.engine, self.options, prompt)
         request = self._request(ids, prompt, tools)
-        find_holder(self.engine.plugins, request, self.faults)
+        held = self._beginning.unshared(request, unnamed)
+        check_snapshot(self.options, held.count - held.unnamed)
+        self._forwarder(request, held, watched=False)
 
     def _keeper(self, run: Run, *, resumed: bool) -> Keeper | None:
         """Who takes the run's checkpoints; refuses at once what could not be stored later."""
@@ -186,6 +188,8 @@ class Opening:
         forwarder: Forwarder,
         proposers: Proposers,
         held: Held,
+        *,
+        resumed: bool,
     ) -> Run:
         engine, options = self.engine, self.options
         method = engine.plugins.generation_method(engine.target, request, self.faults)
@@ -218,7 +222,10 @@ class Opening:
             drafting,
             Gate(curve, enabled=engine.config.gate.enabled, purse=engine.learnt.purse),
             self.faults,
-            deposit=None if method else self._beginning.deposit(request, forwarder, drafting),
+            # What a resumed one's caches hold before its prompt, or in its place, is not stored.
+            deposit=None
+            if method or resumed
+            else self._beginning.deposit(request, forwarder, drafting),
             deciding=self._deciding | {seat.plugin for seat in seats if seat.trusted},
             method=method,
             notify=self._notify,

@@ -66,7 +66,7 @@ class Options:
     max_span: int = field(default=64, validator=rules.whole(2))
     num_draft_tokens: int | None = field(default=None, validator=rules.whole(0, optional=True))
     cache: PromptCache | list[Any] | None = field(default=None, validator=legal.caches)
-    prompt_cache: list[Any] | None = field(default=None, validator=legal.caches)
+    prompt_cache: list[Any] | None = field(default=None, validator=legal.own_caches)
     session: str | None = field(default=None, validator=legal.name)
     snapshot_at: int | None = field(default=None, validator=rules.whole(1, optional=True))
     on_prefill_done: Callable[[PromptCache], None] | None = field(default=None, validator=_CALL)

@@ -51,7 +51,7 @@ def own_caches(
     if given is None:
         return Held(target.new_cache(max_kv_size), 0)
     caches = given.caches if isinstance(given, PromptCache) else list(given)
-    _check_kind(target, caches)
+    check_kind(target, caches)
     if isinstance(given, PromptCache):
         _check_adapters(given.adapters, adapters)
         held = len(given.tokens)
@@ -97,7 +97,8 @@ def _check_count(caches: Sequence[Any], named: int) -> None:
         raise CacheMismatchError(message)
 
 
-def _check_kind(target: Target, caches: Sequence[Any]) -> None:
+def check_kind(target: Target, caches: Sequence[Any]) -> None:
+    """Raise ``CacheMismatchError`` for caches of another model."""
     fresh = target.new_cache()
     if len(fresh) != len(caches):
         message = f"the cache has {len(caches)} entries, this model needs {len(fresh)}"

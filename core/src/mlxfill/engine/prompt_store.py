@@ -80,6 +80,11 @@ class PromptStore:
         """Forget everything."""
         self._entries.clear()
 
+    def close(self) -> None:
+        """Forget everything and keep nothing more, also of requests that go on."""
+        self.max_entries = 0
+        self.clear()
+
     def fetch(
         self, ids: Sequence[int], *, adapters: str | None = None, drafts_worth: float = 0.0
     ) -> Held | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.contracts import DraftCheckpoint, Fault, Schema
+from mlxfill.engine.admission import check_named
 from mlxfill.engine.checkpoint.checkpoint import Checkpoint
 from mlxfill.engine.checkpoint.identity import settings_of
 from mlxfill.engine.checkpoint.plain import restore_caches, unpacked
@@ -122,6 +123,8 @@ class Resumption:
         caches = engine.target.new_cache(options.max_kv_size)
         restore_caches(caches, content["caches"], self._arrays)
         unnamed = content["unnamed"]
+        if unnamed:
+            check_named(options)
         count = unnamed + self._arrays["prompt"].size + len(self._tokens) - 1
         return Held(caches, count, unnamed=unnamed, draft=self._draft())
 

@@ -247,6 +247,7 @@ class RowLoop:
             drafting.commit(len(values), said.accepted, said.sampled, taps)
             return course.emit_judged(values, said, drafting.origin)
         course.note_taps(taps)
+        course.counters.steps += not values
         if offer is not None and values:
             course.tally(offer.proposal.origin, len(values), said.accepted)
             course.settle_window(len(values), said)

@@ -55,7 +55,7 @@ class Run:
 
     May be left at any piece: ``stats.cache_tokens`` then still names exactly what the
     caches hold.  ``request`` is what plugins saw; ``stats`` and ``faults`` grow while it runs;
-    ``error``: what ended it, for a run among others.  Made by ``Engine.stream``.
+    ``error``: what was raised and ended it.  Made by ``Engine.stream``.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of one request, made by the engine
@@ -295,6 +295,9 @@ class Run:
                 if piece.finish_reason:
                     return
             yield self.last()
+        except Exception as error:
+            self.error, self.ending = error, Ending("error")
+            raise
         finally:
             source.close()
             if self.reply.stopped:

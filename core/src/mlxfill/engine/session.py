@@ -189,11 +189,13 @@ class Session:
         """Whether some source expects to offer after the next token."""
         for seat in list(self.seats):
             if seat.near is not None:
+                started = time.perf_counter()
                 try:
                     if seat.near():
                         return True
                 except BaseException as error:  # noqa: BLE001
                     self._quarantine(seat, "near", error)
+                self._charge_time(seat, "near", started)
         return False
 
     def settle(self, accepted: int, judged: int, instead: int | None = None) -> None:
@@ -295,10 +297,12 @@ class Session:
         return Offer(seat, proposal, ids, policy)
 
     def _tell(self, seat: Seat, proposal: Proposal, accepted: int) -> None:
+        started = time.perf_counter()
         try:
             seat.source.resolved(proposal, accepted)
         except BaseException as error:  # noqa: BLE001
             self._quarantine(seat, "resolved", error)
+        self._charge_time(seat, "resolved", started)
 
     def _quarantine(self, seat: Seat, where: str, error: BaseException) -> None:
         """Remove a source for the rest of the request."""

@@ -47,8 +47,8 @@ class Checkpoint:
         """The same for who holds the lock already."""
         try:
             file.write(path, self.content, self.arrays, finished=self.finished)
-        except OSError as error:
-            reason = error.strerror or error
+        except (OSError, RuntimeError) as error:  # the latter is what mlx says of a full disk
+            reason = getattr(error, "strerror", None) or error
             raise CheckpointError(f"checkpoint {path} cannot be written: {reason}") from error
 
     @classmethod
