@@ -74,7 +74,8 @@ def share_words() -> None:
     """
     from mlx_lm import utils
 
-    load: Any = utils.load_tokenizer
+    module: Any = utils
+    load = module.load_tokenizer
     models: dict[Path, Any] = {}
 
     def sharing(path: Path, *rest: Any, **named: Any) -> Any:  # noqa: ANN401 - mlx-lm's
@@ -83,7 +84,7 @@ def share_words() -> None:
         tokenizer.model = models.setdefault(path, tokenizer.model)
         return wrapped
 
-    utils.load_tokenizer = sharing
+    module.load_tokenizer = sharing
 
 
 def run(options: argparse.Namespace, folder: Path) -> int:
