@@ -203,7 +203,8 @@ def test_options_of_every_command_end_at_two_dashes(run: Any) -> None:
 def test_show_prints_each_value_with_its_source(
     run: Any, site: FakeSite, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.add("aa", HEADER + SETTINGS)
+    hidden = "int = 8\n    key: str = __import__('attrs').field(default='sesame', repr=False)"
+    site.add("aa", HEADER + SETTINGS.replace("int = 8", hidden))
     site.add("bb", HEADER)
     (workplace / "mlxfill.toml").write_text(
         'model = "tiny"\n[plugins]\nenabled = ["aa"]\n[plugins.bb]\nx = [1]\n'
@@ -223,6 +224,7 @@ def test_show_prints_each_value_with_its_source(
         ("generation.max_tokens = 512", "default"),
         ('trust.assert = ["fill-strict", "constrain"]', "default"),
         ("plugins.aa.k = 9", "MLXFILL_PLUGINS__AA__K"),
+        ('plugins.aa.key = "***"', "default"),
         ("plugins.bb.x = [1]", "mlxfill.toml"),
     }
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from mlxfill.config.sections import Config
 
+HIDDEN = "***"
+"""Stands for the value of an attribute with ``repr=False``: what is shown here is passed on."""
+
 
 @attrs.frozen
 class Entry:
@@ -55,7 +58,8 @@ def _values(instance: Any, at: KeyPath) -> Iterator[tuple[KeyPath, object]]:  # 
         if attrs.has(type(value)):
             yield from _values(value, path)
         else:
-            yield path, value
+            secret = value is not None and not attribute.repr
+            yield path, HIDDEN if secret else value
 
 
 def _toml(value: object) -> str:
