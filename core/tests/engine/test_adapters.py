@@ -181,6 +181,21 @@ def test_nobody_else_sees_the_adapter_of_a_request_that_ended(
         assert ask(other, PLAIN) == expected[PLAIN]
 
 
+def test_ctrl_c_between_two_adapters_leaves_no_mixture(
+    engine: Engine, expected: dict[str | None, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    ask(engine, PLAIN)
+    mlp = type(engine.model.layers[-1].mlp)
+    for name in (FIRST, PLAIN, SECOND):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(mlp, "__setattr__", interrupted)
+            ask(engine, FIRST)
+        assert ask(engine, name) == expected[name]
+
+
 def test_the_model_is_given_back_as_it_was(kind: str, folders: dict[str, Path]) -> None:
     model = tiny_model(kind)
     before = dict(model.named_modules())

@@ -53,6 +53,7 @@ class Adapters:
         self._model = model
         self._changes: dict[str, list[_Change]] = {}
         self.active: str | None = None
+        self._switching = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -111,15 +112,17 @@ class Adapters:
 
         :raises InputError: there is no such adapter.
         """
-        if name == self.active:
+        if name == self.active and not self._switching:
             return
         self.check(name)
-        if self.active is not None:
-            _apply(self._changes[self.active], on=False)
-        self.active = None
+        # After Ctrl-C in here a part of any may be on.
+        on = [each for each in self._changes if self._switching or each == self.active]
+        self._switching = True
+        for each in on:
+            _apply(self._changes[each], on=False)
         if name is not None:
             _apply(self._changes[name], on=True)
-            self.active = name
+        self.active, self._switching = name, False
 
     def check(self, name: str | None) -> None:
         """Raise ``InputError`` unless ``name`` is mounted or None."""
