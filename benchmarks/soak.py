@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from soak_memory import Sample, as_json, given_back, look, verdict
+from soak_memory import Sample, as_json, look, verdict
 
 if TYPE_CHECKING:
     from soak_acts import Tally
@@ -107,18 +107,12 @@ def run(options: argparse.Namespace, folder: Path) -> int:
     report(console, tally, failures, minutes)
     for name, slope in slopes.items():
         console.print(slope.line(name), highlight=False, soft_wrap=True)
-    back = given_back()
-    console.print(f"RSS {back:.1f} MB after freed memory was given back", highlight=False)
     growing = [name for name, slope in slopes.items() if not slope.flat]
     if options.json:
         facts = {"minutes": minutes, "seed": options.seed, "requests": tally.requests}
         counted = {"acts": dict(tally.acts), "origins": dict(tally.origins), "failures": failures}
         options.json.write_text(
-            json.dumps(
-                {**facts, "rss_given_back_mb": back, **counted, **as_json(samples, slopes)},
-                indent=1,
-            ),
-            "utf-8",
+            json.dumps({**facts, **counted, **as_json(samples, slopes)}, indent=1), "utf-8"
         )
     world.close()
     console.print("failed" if failures or growing else "passed")

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-QUANTITIES = ("rss_mb", "heap_mb", "active_mb", "cache_mb", "objects", "threads", "files")
+QUANTITIES = (
+    "rss_mb",
+    "held_mb",
+    "heap_mb",
+    "active_mb",
+    "cache_mb",
+    "objects",
+    "threads",
+    "files",
+)
 TOLERANCE = 0.01
 """Growth in an hour, by the mean, that counts as none."""
 
@@ -24,12 +33,14 @@ TOLERANCE = 0.01
 class Sample:
     """One look.
 
-    ``rss_mb``: as the system counts, with what the C library keeps of freed memory; ``heap_mb``:
-    what of it is in use.  ``active_mb``, ``cache_mb``: mlx's arrays, and its freed buffers.
+    ``rss_mb``: as the system counts, with what mlx and the C library keep of freed memory;
+    ``held_mb``: the same once they have given it back; ``heap_mb``: what the C library has handed
+    out of that.  ``active_mb``, ``cache_mb``: mlx's arrays, and the freed buffers that it kept.
     """
 
     minute: float
     rss_mb: float
+    held_mb: float
     heap_mb: float
     active_mb: float
     cache_mb: float
@@ -42,24 +53,29 @@ class Sample:
         """For the log."""
         return (
             f"{self.minute:5.1f} min  {self.requests:6d} requests  RSS {self.rss_mb:6.1f} MB  "
-            f"heap {self.heap_mb:6.1f} MB  "
+            f"held {self.held_mb:6.1f} MB  heap {self.heap_mb:6.1f} MB  "
             f"mlx {self.active_mb:6.2f} + {self.cache_mb:6.2f} MB  {self.objects} objects  "
             f"{self.threads} threads  {self.files} files"
         )
 
 
 def look(minute: float, requests: int) -> Sample:
-    """Collect what is garbage, then measure."""
+    """Collect what is garbage, measure, have freed memory given back, and measure again."""
     import mlx.core as mx
 
     gc.collect()
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    rss, cache = _rss(), mx.get_cache_memory() / 1e6
+    mx.clear_cache()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
     return Sample(
         minute=minute,
-        rss_mb=pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
+        rss_mb=rss,
+        held_mb=_rss(),
         heap_mb=_heap() / 1e6,
         active_mb=mx.get_active_memory() / 1e6,
-        cache_mb=mx.get_cache_memory() / 1e6,
+        cache_mb=cache,
         objects=len(gc.get_objects()),
         threads=threading.active_count(),
         files=len(list(Path("/proc/self/fd").iterdir())),
@@ -67,15 +83,10 @@ def look(minute: float, requests: int) -> Sample:
     )
 
 
-def given_back() -> float:
-    """RSS in MB once mlx and the C library have given back what they keep of freed memory."""
-    import mlx.core as mx
-
-    mx.clear_cache()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-    return look(0, 0).rss_mb
+def _rss() -> float:
+    """Megabytes of this process that are in memory."""
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 class _MallInfo(ctypes.Structure):
