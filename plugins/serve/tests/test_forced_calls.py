@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import mlx.core as mx
 import pytest
 
 import mlxfill
+from mlxfill.testing import Guest
 from mlxfill_model_tiny import held_out_asks
 from mlxfill_serve.reply import CallBegun, Content, ReplyReader
 
@@ -147,6 +149,32 @@ def test_a_call_that_no_json_can_hold_is_content() -> None:
     ):
         reply = f"<tool_call>\n{body}\n</tool_call>"
         assert "".join(parts_of(reply, None)) == reply
+
+
+def test_a_marker_in_thoughts_does_not_end_a_reply_of_one_call(
+    load_tiny: Any, serve_tiny: Any
+) -> None:
+    thought = "To write </tool_call> would end it.\n"
+    written: list[int] = []
+
+    def loading() -> mlxfill.Engine:
+        engine: mlxfill.Engine = load_tiny()
+        written.extend(engine.tokenizer.encode(f"{thought}</think>Done."))
+        engine.plugins._switch_on("guest", Guest(processors=[process]), None)
+        return engine
+
+    start: list[int] = []
+
+    def process(tokens: mx.array, logits: mx.array) -> mx.array:
+        start.append(tokens.shape[0])
+        wanted = written[min(tokens.shape[0] - start[0], len(written) - 1)]
+        return mx.where(mx.arange(logits.shape[-1]) == wanted, 0.0, -mx.inf)[None]
+
+    with serve_tiny(loading) as served, served.sdk() as client:
+        asked: Any = {"messages": HELLO, "tools": TOOLS, "max_tokens": len(written)}
+        answer = client.chat.completions.create(model="tiny", parallel_tool_calls=False, **asked)
+    message = answer.choices[0].message
+    assert (message.to_dict()["reasoning_content"], message.content) == (thought, "Done.")
 
 
 @pytest.mark.parametrize("stream", [True, False])

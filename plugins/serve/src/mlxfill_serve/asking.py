@@ -127,8 +127,10 @@ def chat_question(
     tools = tools_of(body)
     template = _template_options(body)
     options["schema"] = schema_of(body, tools, tokenizer, template)
-    if tools and body.parallel_tool_calls is False and tokenizer.tool_call_end:
-        options["stop"] = [*options.get("stop", ()), tokenizer.tool_call_end]
+    # In the thoughts of a model the marker ends nothing: there further calls are only left out.
+    end = "" if tokenizer.has_thinking else tokenizer.tool_call_end
+    if tools and body.parallel_tool_calls is False and end:
+        options["stop"] = [*options.get("stop", ()), end]
     if template:
         options["template_options"] = template
     messages = for_template(body.messages)
