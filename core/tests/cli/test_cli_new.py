@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from full_disk import full_after
 from mlxfill.cli import main
 
 if TYPE_CHECKING:
@@ -107,3 +108,14 @@ def test_a_place_that_cannot_be_written_is_one_line(
     assert main(["plugins", "new", "demo"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "mlxfill-demo cannot be made: No such file or directory" in line
+
+
+def test_a_full_disk_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+    workplace: Path,  # noqa: ARG001 - the working folder
+) -> None:
+    with full_after(0):
+        assert main(["plugins", "new", "demo"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: mlxfill-demo/")
+    assert line.endswith(" cannot be written: File too large")

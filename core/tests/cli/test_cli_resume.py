@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from full_disk import full_after
 from mlxfill import Checkpoint, load
 
 if TYPE_CHECKING:
@@ -102,11 +103,37 @@ def test_wrong_use_is_one_line(run: Callable[..., Any], model: str, saved: Path)
     assert "no checkpoint gone: No such file" in complaint(1, "resume", "gone")
     assert "no checkpoint of mlxfill" in complaint(1, "resume", str(notes))
     assert "no checkpoint of mlxfill" in complaint(1, *asked, "--checkpoint", str(notes))
+    os.mkfifo("pipe")
+    for file, cause in (("pipe", "no regular file"), ("/dev/full", "no regular file"), (".", "a")):
+        said = f"checkpoint {file} cannot be written: is {cause}"
+        assert said in complaint(1, *asked, "--checkpoint", file)
     assert "mlxfill resume" in complaint(1, *asked, "--checkpoint", str(saved))
     assert "needs --checkpoint" in complaint(2, *asked, "--checkpoint-every", "3")
     assert "at least 0" in complaint(2, *asked, "--checkpoint", "new", "--checkpoint-every", "-1")
     assert "at least" in complaint(2, "resume", str(saved), "-m", "3")
     assert notes.read_text() == "mine"
+
+
+@pytest.mark.parametrize("form", ["-q", "--json", "--origins"])
+def test_a_full_disk_is_an_error_after_the_whole_reply(
+    run: Callable[..., Any], model: str, saved: Path, form: str
+) -> None:
+    asked = ("generate", "the thing", "--model", model, "--no-plugins", *SAMPLED, form)
+    whole, left = run(*asked), saved.read_bytes()
+    with full_after(0):
+        new, resumed = run(*asked, "--checkpoint", "new"), run("resume", str(saved), form)
+    for done, file in ((new, "new"), (resumed, saved)):
+        assert done.code == 1
+        said = f"checkpoint {file} cannot be written: File too large"
+        assert done.err.splitlines()[-1] == f"error: {said}"
+        if form == "--json":
+            assert json.loads(done.out)["tokens"] == json.loads(whole.out)["tokens"]
+            assert [each["message"] for each in json.loads(done.out)["faults"]] == [said]
+        else:
+            assert done.out == whole.out
+            assert done.err.count(said) == 1
+    assert saved.read_bytes() == left
+    assert sorted(file.name for file in Path.cwd().iterdir()) == ["reply"]
 
 
 def test_ctrl_c_saves_the_reply_and_says_how_to_go_on(

@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import random
-import resource
 import select
 import signal
 import subprocess
@@ -20,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from full_disk import full_after
 from mlxfill import Checkpoint, CheckpointError
 from mlxfill.testing import engine_with, plain, shared_model, tiny_folder
 
@@ -144,17 +144,15 @@ def test_a_disk_that_fails_costs_the_checkpoint_not_the_reply(file: Path) -> Non
 
 
 def test_a_full_disk_costs_the_newest_checkpoints_not_the_reply(file: Path) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     model = shared_model("qwen3_5")
     with engine_with(model) as engine:
         run = engine.resume(file, checkpoint_every=4)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole_file()) // 2, before[1]))
-        try:
+        with full_after(len(whole_file()) // 2):
             result = run.result()
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert result.tokens == plain(model, PROMPT, 30).tokens
-        assert [fault.where for fault in result.faults] == ["checkpoint"]
+        (fault,) = result.faults
+        said = f"checkpoint {file} cannot be written: File too large"
+        assert (fault.plugin, fault.where, fault.message) == ("engine", "checkpoint", said)
     assert file.read_bytes() == whole_file()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from full_disk import full_after
 from mlxfill import InputError, Policy
 from mlxfill.engine.forward import Forwarder
 from mlxfill.engine.gate import CostCurve
@@ -223,6 +224,15 @@ def test_a_file_that_cannot_be_written_is_named_before_anything_starts(
         InputError, match=r"MLXFILL_TRACE=.*trace\.jsonl cannot be written: No such"
     ):
         engine_with(shared_model("llama"))
+
+
+def test_a_full_disk_is_named(trace: Any) -> None:
+    with engine_with(shared_model("llama")) as engine:
+        run = engine.stream(PROMPT, **OPTIONS)
+        said = r"MLXFILL_TRACE=.* cannot be written: File too large"
+        with full_after(0), pytest.raises(InputError, match=said):
+            run.result()
+    assert trace("finish") == []
 
 
 # --- caches ------------------------------------------------------------------------

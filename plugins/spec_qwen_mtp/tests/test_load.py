@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -489,6 +490,19 @@ def test_a_folder_in_use_is_left_alone(release: Path, tmp_path: Path) -> None:
     (out / "notes.txt").write_text("mine", "utf-8")
     assert f"{out} is not empty" in splitting(release, out)
     assert [file.name for file in out.iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_that_cannot_be_written_is_named(release: Path, tmp_path: Path) -> None:
+    taken, out = tmp_path / "taken", tmp_path / "out"
+    taken.write_text("mine", "utf-8")
+    assert splitting(release, taken) == f"{taken} cannot be written: File exists"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    try:
+        assert splitting(release, out) == f"{out} cannot be written: File too large"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(out.iterdir()) == []
 
 
 def test_fp8_weights_are_refused(release: Path, tmp_path: Path) -> None:

@@ -42,10 +42,13 @@ def answer(engine: Engine, output: Output, errors: Console, begin: Callable[...,
     """Let the engine answer, show the reply as it comes, and close the engine.
 
     :param begin: the request, called with ``cancel`` and ``on_prefill_progress``.
+    :raises CheckpointError: all is shown, but the reply could not be kept.
     :raises typer.Exit: 130 after Ctrl-C.
     """
     from mlxfill.cli.interrupt import stoppable
     from mlxfill.cli.waiting import prefill_bar
+    from mlxfill.engine.checkpoint.keeper import is_not_kept
+    from mlxfill.errors import CheckpointError
 
     with engine, stoppable(engine) as stop, prefill_bar(errors) as progress:
         run = begin(cancel=stop, on_prefill_progress=progress)
@@ -63,6 +66,9 @@ def answer(engine: Engine, output: Output, errors: Console, begin: Callable[...,
         else:
             drawn = not run.request.sampling.greedy
             _report(errors, engine, result, origins=output.origins, drawn=drawn)
+        for fault in result.faults:
+            if is_not_kept(fault):
+                raise CheckpointError(fault.message)
         if stop is None or not stop.is_set():
             return
         file = run.options.checkpoint
@@ -83,6 +89,7 @@ def _report(
         print_left_out,
         stats_table,
     )
+    from mlxfill.engine.checkpoint.keeper import is_not_kept
 
     if result.logprobs is not None or result.top_logprobs is not None:
         texts = [engine.tokenizer.decode([token]) for token in result.tokens]
@@ -93,4 +100,5 @@ def _report(
         console.print(stats_table(result.stats, drawn=drawn))
     print_left_out(console, result.stats, engine)
     print_cut(console, result)
-    print_faults(console, result.faults)
+    # A checkpoint that is not there is this command's own error.
+    print_faults(console, [fault for fault in result.faults if not is_not_kept(fault)])

@@ -129,11 +129,7 @@ class TraceFile:
     def __init__(self, path: str) -> None:
         """Append to the file at ``path``.  Raises ``InputError`` when that cannot be written."""
         self._path = Path(path)
-        try:
-            self._append("")
-        except OSError as error:
-            reason = error.strerror or error
-            raise InputError(f"{VARIABLE}={path} cannot be written: {reason}") from error
+        self._append("")
 
     def request(self) -> Sink:
         """Where the events of one more request go."""
@@ -146,8 +142,12 @@ class TraceFile:
 
     def _append(self, text: str) -> None:
         # Opened each time: several engines and processes may share the file.
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            why = error.strerror or error
+            raise InputError(f"{VARIABLE}={self._path} cannot be written: {why}") from error
 
 
 class Tracing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ def split(release: Path, out: Path, block_size: int | None = None) -> int:
     format.
 
     :param block_size: tokens of a round, the pending one included; None: what the release says.
-    :raises DrafterError: the release has no head, or not the whole of it; names file and tensor.
+    :raises DrafterError: the release has no head, or not the whole of it; names file and tensor;
+        or ``out`` cannot be written.
     """
-    if out.exists() and any(out.iterdir()):
+    if out.is_dir() and any(out.iterdir()):
         raise DrafterError(f"{out} is not empty: name a new folder")
     config = read_json(release / "config.json")
     text = text_config(config, release / "config.json")
@@ -105,8 +107,14 @@ def _quantization(
 
 def _write(out: Path, config: Mapping[str, Any], tensors: Tensors) -> None:
     """Weights first, each file under its name only when it is whole."""
-    out.mkdir(parents=True, exist_ok=True)
     part = out / "part.safetensors"
-    mx.save_safetensors(str(part), tensors, metadata={"format": "mlx"})
-    part.replace(out / "model.safetensors")
-    (out / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:  # given a name, mlx would not say why it cannot write
+            mx.save_safetensors(file, dict(tensors), metadata={"format": "mlx"})
+        part.replace(out / "model.safetensors")
+        (out / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise DrafterError(f"{out} cannot be written: {error.strerror or error}") from error

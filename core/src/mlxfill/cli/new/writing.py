@@ -60,11 +60,18 @@ def write(folder: Path, name: str, kind: str) -> list[Path]:
     for part in ("common", kind):
         for path, template in _templates(files("mlxfill.cli.new") / "templates" / part):
             target = folder / path.replace("PACKAGE", package).removesuffix(SUFFIX)
-            target.parent.mkdir(parents=True, exist_ok=True)
             text = environment.from_string(template.read_text("utf-8")).render(words)
-            target.write_text(text, "utf-8")
+            _write(target, text)
             written.append(target)
     return sorted(written, key=lambda path: path.name == "plugin.py")
+
+
+def _write(target: Path, text: str) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, "utf-8")
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {error.strerror or error}") from None
 
 
 def _templates(folder: Traversable, inside: str = "") -> Iterator[tuple[str, Traversable]]:

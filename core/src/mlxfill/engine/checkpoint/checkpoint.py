@@ -10,7 +10,7 @@ from attrs import frozen
 
 from mlxfill.engine.checkpoint import file
 from mlxfill.engine.checkpoint.lock import CheckpointLock
-from mlxfill.errors import CheckpointError
+from mlxfill.errors import CheckpointError, reason
 
 if TYPE_CHECKING:
     import os
@@ -47,9 +47,9 @@ class Checkpoint:
         """The same for who holds the lock already."""
         try:
             file.write(path, self.content, self.arrays, finished=self.finished)
-        except (OSError, RuntimeError) as error:  # the latter is what mlx says of a full disk
-            reason = getattr(error, "strerror", None) or error
-            raise CheckpointError(f"checkpoint {path} cannot be written: {reason}") from error
+        except (OSError, RuntimeError) as error:  # the latter is mlx's word for its own failures
+            why = getattr(error, "strerror", None) or reason(error)
+            raise CheckpointError(f"checkpoint {path} cannot be written: {why}") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

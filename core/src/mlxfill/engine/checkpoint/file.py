@@ -54,10 +54,10 @@ def write(
     }
     folder = path.parent
     handle, name = tempfile.mkstemp(PART, f".{path.name}.", folder)
-    os.close(handle)
     try:
-        mx.save_safetensors(name, tensors, metadata)
-        with Path(name).open("r+b") as file:
+        with os.fdopen(handle, "w+b") as file:
+            # Given a name, mlx would not say why it cannot write.
+            mx.save_safetensors(file, tensors, metadata)
             _seal(file)
         Path(name).replace(path)
     except BaseException:

@@ -21,12 +21,19 @@ if TYPE_CHECKING:
 EVERY = 256
 """Tokens between two checkpoints of a request that asks for them and does not say how many."""
 
+_NOT_KEPT = ("engine", "checkpoint")
+
+
+def is_not_kept(fault: Fault) -> bool:
+    """Whether it says that the newest checkpoint of a reply could not be written."""
+    return (fault.plugin, fault.where) == _NOT_KEPT
+
 
 class Writer:
     """Writes checkpoints to one file in a thread of its own; of those that wait, the newest.
 
     The thread ends when nothing waits, so that no process has to wait for one that is idle.
-    ``error``: the first that a write ended with.
+    ``error``: why the newest one could not be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,7 +64,9 @@ class Writer:
             try:
                 checkpoint.write(self._path)
             except CheckpointError as error:
-                self.error = self.error or error
+                self.error = error
+            else:
+                self.error = None
 
     def _next(self) -> Checkpoint | None:
         with self._guard:
@@ -134,7 +143,7 @@ class Keeper:
             if self._writer is not None:
                 self._writer.close()
                 if self._writer.error is not None:
-                    run.faults.append(Fault("engine", "checkpoint", str(self._writer.error)))
+                    run.faults.append(Fault(*_NOT_KEPT, str(self._writer.error)))
         finally:
             self.release()
 

@@ -33,8 +33,12 @@ class CheckpointLock:
     def __init__(self, path: Path) -> None:
         """Take the lock for the checkpoint ``path``.
 
-        :raises CheckpointError: another process has it, or its folder cannot be written.
+        :raises CheckpointError: another process has it, its folder cannot be written, or it is no
+            regular file: the first write would put one in the place of a device or a pipe.
         """
+        if path.exists() and not path.is_file():
+            kind = "a folder" if path.is_dir() else "no regular file"
+            raise CheckpointError(f"checkpoint {path} cannot be written: is {kind}")
         self.path = path.with_name(path.name + ".lock")
         handle: int | None = None
         try:
