@@ -71,6 +71,15 @@ def test_fewer_forwards_and_the_same_text(
     assert "http" not in drawn.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
 
 
+@pytest.mark.parametrize("file", ["-", "none/run.svg", "."])
+def test_a_picture_that_cannot_be_saved_is_told_before_the_run(
+    capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    assert main(["demo", "--svg", file]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.startswith(f"error: --svg {file}: ")) == ("", True)
+
+
 @pytest.fixture
 def one_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """A demo of the first ask only."""

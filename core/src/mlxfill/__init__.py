@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mlxfill.cli.groups import grouped
+    from mlxfill.cli.outputs import check_output
     from mlxfill.config import Config, load_config
     from mlxfill.contracts import (
         MLXFILL_API,
@@ -124,6 +125,7 @@ __all__ = [
     "TargetView",
     "TemplateError",
     "TokenView",
+    "check_output",
     "for_template",
     "grouped",
     "hookimpl",
@@ -149,6 +151,7 @@ _HOMES = {
     "Run": "mlxfill.engine",
     "Sampling": "mlxfill.sampling",
     "Stats": "mlxfill.engine",
+    "check_output": "mlxfill.cli.outputs",
     "for_template": "mlxfill.messages",
     "grouped": "mlxfill.cli.groups",
     "hookimpl": "mlxfill.hookspecs",

@@ -44,7 +44,8 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def mlxfill_register_commands(app: typer.Typer) -> None:
     """Add subcommands to the ``mlxfill`` command.
 
-    ``mlxfill.grouped`` lets several commands share options that are written once.
+    ``mlxfill.grouped`` lets several commands share options that are written once;
+    ``mlxfill.check_output`` tries a file for results before the work begins.
 
     :param app: the top-level application.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import subprocess
@@ -150,6 +151,25 @@ def test_requests_come_through_a_pipe_too(whole: Any, run: Any, model: str) -> N
     assert {index: said(answer) for index, answer in answers().items()} == {
         index: said(answer) for index, answer in whole.items()
     }
+
+
+def test_answers_go_to_standard_output_too(batch: Any) -> None:
+    prompts("hello", {"prompt": "hello there", "id": "two"})
+    for _ in range(2):
+        outcome = batch(out="-")
+        assert outcome.code == 0
+        assert sorted(json.loads(line)["index"] for line in outcome.out.splitlines()) == [0, 1]
+        assert outcome.err.splitlines()[-1].endswith("-> standard output")
+    assert not Path("-").exists()
+
+
+def test_a_bar_on_a_terminal_leaves_standard_output_alone(
+    batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts("hello")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    (line,) = batch(out="-").out.splitlines()
+    assert json.loads(line)["index"] == 0
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -316,10 +336,13 @@ def test_a_bad_line_is_named_before_anything_is_computed(
         (["--batch", "none.jsonl"], "--batch none.jsonl: No such file or directory"),
         (["--out", "nowhere/out.jsonl"], "--out nowhere/out.jsonl: No such file or directory"),
         (["--out", "."], "--out .: is a folder"),
+        (["--out", "/dev/full"], "--out /dev/full: is no regular file"),
+        (["--out", "pipe"], "--out pipe: is no regular file, which could be read again; -: "),
     ],
 )
 def test_wrong_use_is_one_line(batch: Any, arguments: list[str], complaint: str) -> None:
     prompts("hello")
+    os.mkfifo("pipe")
     outcome = batch(*arguments)
     assert outcome.code == 2
     assert complaint in outcome.complaint
@@ -328,7 +351,10 @@ def test_wrong_use_is_one_line(batch: Any, arguments: list[str], complaint: str)
 def test_options_that_need_each_other(run: Any) -> None:
     prompts("hello")
     asked = {
-        ("--batch", "prompts.jsonl"): "--batch prompts.jsonl needs --out FILE for the answers",
+        (
+            "--batch",
+            "prompts.jsonl",
+        ): "--batch prompts.jsonl needs --out FILE for the answers; -: standard output",
         ("hello", "--out", "x"): "--out needs --batch FILE",
         ("hello", "--max-rows", "2"): "--max-rows needs --batch FILE",
     }

@@ -290,7 +290,14 @@ def test_an_arm_that_fails_ends_with_an_exit_code(mlxfill: Any, site: FakeSite) 
         (["--arms", "draft=zz-none", "--limit", "1"], "zz-none"),
         (["--report", "none/out.html"], "--report none/out.html: there is no folder none"),
         (["--report", "."], "--report .: is a folder"),
+        (["--report", "-"], "--report -: standard output is taken"),
         (["--json", "none/x.json"], "--json none/x.json: there is no folder none"),
+        (["--png", "-"], "--png -: standard output is taken"),
+        (["--png", "file/plots"], "--png file/plots: "),
+        # Writable for nobody, root included.
+        (["--report", "/proc/x.html"], "--report /proc/x.html: "),
+        (["--json", "/proc/x.json"], "--json /proc/x.json: "),
+        (["--png", "/proc/plots"], "--png /proc/plots: "),
         (["--rounds", "0"], "--rounds"),
         (["--temp", "-1"], "--temp"),
         (["--slack", "2"], "--slack"),
@@ -298,6 +305,7 @@ def test_an_arm_that_fails_ends_with_an_exit_code(mlxfill: Any, site: FakeSite) 
     ],
 )
 def test_wrong_use_of_bench_gets_one_line(mlxfill: Any, arguments: list[str], said: str) -> None:
+    Path("file").touch()
     code, out, err = mlxfill("bench", *arguments)
     assert (code in {1, 2}, out, len(err.splitlines())) == (True, "", 1)
     assert said in err

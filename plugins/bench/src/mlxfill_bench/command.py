@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlxfill import InputError, grouped
-from mlxfill_bench.options import Measuring, Pages, warn_of_load, writable, write
+from mlxfill import InputError, check_output, grouped
+from mlxfill_bench.options import Measuring, Pages, warn_of_load, write
 from mlxfill_bench.replaying import replay
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def bench(
 
     config = ctx.obj.config()
     to_stdout = as_json == STDOUT
-    writable("--json", None if to_stdout else as_json)
+    if as_json is not None and not to_stdout:
+        check_output("--json", as_json)
     pages.check()
     errors = Console(stderr=True, highlight=False, quiet=to_stdout)
     measured = run(config, errors, measuring)

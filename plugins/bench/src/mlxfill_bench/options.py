@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from attrs import define
 
-from mlxfill import InputError
+from mlxfill import InputError, check_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -113,7 +113,10 @@ class Pages:
 
     def check(self) -> None:
         """Raise ``InputError`` where nothing could be written after all the work."""
-        writable("--report", self.report)
+        if self.report is not None:
+            check_output("--report", self.report)
+        if self.png is not None:
+            check_output("--png", self.png, folder=True)
 
     def write(
         self,
@@ -160,14 +163,6 @@ def warn_of_load(console: Console, load: float) -> None:
             "before you rely on the times",
             style="yellow",
         )
-
-
-def writable(option: str, file: Path | None) -> None:
-    """Raise ``InputError`` where a result could not be written after all the work."""
-    if file is not None and not file.parent.is_dir():
-        raise InputError(f"{option} {file}: there is no folder {file.parent}")
-    if file is not None and file.is_dir():
-        raise InputError(f"{option} {file}: is a folder")
 
 
 def write(console: Console, option: str, file: Path, text: str) -> None:

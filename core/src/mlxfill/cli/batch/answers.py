@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mlxfill.cli.batch.lines import Line
     from mlxfill.cli.batch.progress import Tally
-    from mlxfill.cli.batch.record import Record
+    from mlxfill.cli.batch.record import Printed, Record
     from mlxfill.engine import Engine
     from mlxfill.engine.run import Run
 
@@ -23,7 +23,7 @@ class Answers:
     """Lets an engine answer lines; each answer is recorded as soon as it is whole."""
 
     def __init__(
-        self, engine: Engine, record: Record, tally: Tally, given: Mapping[str, Any]
+        self, engine: Engine, record: Record | Printed, tally: Tally, given: Mapping[str, Any]
     ) -> None:
         """``given``: keywords of ``Engine.stream`` for every line."""
         self._engine, self._record, self._tally, self._given = engine, record, tally, given

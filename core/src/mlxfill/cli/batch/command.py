@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mlxfill.cli.ask import Ask
     from mlxfill.cli.batch.lines import Defaults
     from mlxfill.cli.batch.progress import Tally
+    from mlxfill.cli.batch.record import Printed, Record
     from mlxfill.cli.loading import Loading
     from mlxfill.config import Config
     from mlxfill.engine import Engine
@@ -38,7 +39,10 @@ class Batching:
     ] = None
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="For the answers; those that are there are not redone."),
+        typer.Option(
+            metavar="FILE",
+            help="For the answers; those that are there are not redone; -: standard output.",
+        ),
     ] = None
     max_rows: Annotated[
         int | None, typer.Option(metavar="N", help="Requests answered at once; 8 when left out.")
@@ -51,7 +55,9 @@ class Batching:
                 if value is not None:
                     raise InputError(f"{name} needs --batch FILE")
         elif self.out is None:
-            raise InputError(f"--batch {self.batch} needs --out FILE for the answers")
+            raise InputError(
+                f"--batch {self.batch} needs --out FILE for the answers; -: standard output"
+            )
         if self.max_rows is not None and self.max_rows < 1:
             raise InputError(f"--max-rows must be 1 or more, not {self.max_rows}")
 
@@ -76,18 +82,18 @@ def answer_batch(  # noqa: PLR0913 - the groups of options
     from mlxfill.cli.batch.answers import Answers
     from mlxfill.cli.batch.lines import read_lines
     from mlxfill.cli.batch.progress import Tally, shown
-    from mlxfill.cli.batch.record import Record
+    from mlxfill.cli.batch.record import opened
     from mlxfill.cli.interrupt import stoppable
     from mlxfill.cli.waiting import waiting
 
     _refuse(ask, output, given)
     lines = read_lines(str(batching.batch), _defaults(ask, loading, config, given))
     errors = output.errors()
-    with Record(Path(batching.out or ""), lines) as record:
+    with opened(Path(batching.out or ""), lines) as record:
         left = [line for line in lines if line.index not in record.done]
         tally = Tally(len(lines), len(lines) - len(left))
         if not left:
-            _say(errors, f"all {len(lines)} requests are answered in {batching.out}")
+            _say(errors, f"all {len(lines)} requests are answered in {record.name}")
             return
         with waiting(errors, f"loading {loading.model_name(config)}"):
             engine = loading.engine(config)
@@ -101,7 +107,7 @@ def answer_batch(  # noqa: PLR0913 - the groups of options
                     show()
                     if stop is not None and stop.is_set():
                         break
-            _report(errors, engine, tally, batching.out)
+            _report(errors, engine, tally, record)
 
 
 def _refuse(ask: Ask, output: Output, given: Mapping[str, Any]) -> None:
@@ -136,16 +142,20 @@ def _defaults(ask: Ask, loading: Loading, config: Config, given: Mapping[str, An
     )
 
 
-def _report(errors: Console, engine: Engine, tally: Tally, out: Path | None) -> None:
+def _report(errors: Console, engine: Engine, tally: Tally, record: Record | Printed) -> None:
+    from mlxfill.cli.batch.record import Record
     from mlxfill.cli.report import print_faults
 
     print_faults(errors, engine.faults)
-    _say(errors, f"{tally.summary} -> {out}")
+    _say(errors, f"{tally.summary} -> {record.name}")
+    kept = isinstance(record, Record)
     if tally.done < tally.total:
-        _say(errors, "go on with: the same command")
+        if kept:
+            _say(errors, "go on with: the same command")
         raise typer.Exit(INTERRUPTED)
     if tally.failed:
-        _say(errors, f'{tally.failed} failed (see "error"); the same command tries them again')
+        again = "; the same command tries them again" if kept else ""
+        _say(errors, f'{tally.failed} failed (see "error"){again}')
         raise typer.Exit(FAILED)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -49,7 +50,9 @@ def shown(console: Console, tally: Tally) -> Iterator[Callable[[], None]]:
     from rich.progress import TimeRemainingColumn as Remaining
 
     figures = TextColumn("{task.fields[rows]} rows  {task.fields[speed]:.1f} tokens/s")
-    with Progress(BarColumn(), MofNCompleteColumn(), figures, Remaining(), console=console) as bar:
+    columns = (BarColumn(), MofNCompleteColumn(), figures, Remaining())
+    # Lines on the same terminal go above the bar; those for a pipe are none of rich's business.
+    with Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) as bar:
         task = bar.add_task("batch", total=tally.total, completed=tally.done, rows=0, speed=0.0)
         yield lambda: bar.update(task, completed=tally.done, rows=tally.rows, speed=tally.speed)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from mlxfill.cli.outputs import STDOUT
 from mlxfill.engine.checkpoint.lock import CheckpointLock
 from mlxfill.errors import CheckpointError, InputError, MlxfillError
 
@@ -20,10 +22,35 @@ if TYPE_CHECKING:
 BEGINNING = b'{"index": '
 
 
+def opened(path: Path, lines: Sequence[Line]) -> Record | Printed:
+    """Where the answers to ``lines`` go.  Raises ``InputError``."""
+    return Printed() if str(path) == STDOUT else Record(path, lines)
+
+
+class Printed:
+    """Standard output in the place of a file: nothing is answered there already."""
+
+    def __init__(self) -> None:
+        self.name = "standard output"
+        self.done: set[int] = set()
+
+    def add(self, line: Line, answer: Mapping[str, Any]) -> None:
+        """Print an answer."""
+        sys.stdout.write(_text(line, answer))
+        sys.stdout.flush()
+
+    def __enter__(self) -> Self:
+        """The same."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Standard output stays open."""
+
+
 class Record:
     """An open ``--out`` file, which no other process writes meanwhile.  A context manager.
 
-    ``done``: indices of the requests that it answers.
+    ``done``: indices of the requests that it answers.  ``name``: what people call it.
     """
 
     def __init__(self, path: Path, lines: Sequence[Line]) -> None:
@@ -34,9 +61,13 @@ class Record:
 
         :raises InputError: it holds something else, is in use, or cannot be written.
         """
-        self._path = path
+        self._path, self.name = path, str(path)
         if path.is_dir():
             raise InputError(f"--out {path}: is a folder")
+        if path.exists() and not path.is_file():
+            raise InputError(
+                f"--out {path}: is no regular file, which could be read again; -: standard output"
+            )
         with ExitStack() as stack:
             try:
                 stack.enter_context(CheckpointLock(path))
@@ -51,8 +82,7 @@ class Record:
 
         :raises MlxfillError: the disk takes no more.
         """
-        text = json.dumps({**line.name, **answer}, ensure_ascii=False)
-        left = f"{text}\n".encode()
+        left = _text(line, answer).encode()
         try:
             while left:  # a disk that is nearly full takes a part
                 left = left[self._file.write(left) :]
@@ -68,6 +98,10 @@ class Record:
     def __exit__(self, *_: object) -> None:
         """Close the file and let others have it."""
         self._open.close()
+
+
+def _text(line: Line, answer: Mapping[str, Any]) -> str:
+    return json.dumps({**line.name, **answer}, ensure_ascii=False) + "\n"
 
 
 def _reason(error: BaseException) -> str:

@@ -22,8 +22,11 @@ def demo(
     from mlxfill.cli.demo.asks import demo_asks
     from mlxfill.cli.demo.picture import block, colours, heading, summary
     from mlxfill.cli.demo.race import Race
+    from mlxfill.cli.outputs import check_output
     from mlxfill.cli.waiting import waiting
 
+    if svg is not None:
+        check_output("--svg", svg)
     console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
     config = invocation(ctx).config()
     outcomes = []
