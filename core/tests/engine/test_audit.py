@@ -122,6 +122,7 @@ def test_drafts_are_audited() -> None:
         {"temperature": 0.9, "xtc_probability": 0.5, "seed": 5},
         {"max_kv_size": 12},
         {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 14},
+        {"kv_bits": 4, "kv_group_size": 32, "quantized_kv_start": 2, "snapshot_at": 4},
         {"stop": ["e"]},
         {"max_tokens": 1},
     ],

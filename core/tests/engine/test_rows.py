@@ -278,6 +278,23 @@ def test_a_request_that_raises_ends_alone(kind: str) -> None:
         checked(good[1].result(), alone("llama", 0, 1), 12)
 
 
+def test_a_run_has_one_reader() -> None:
+    with engine_with(shared_model("llama")) as engine:
+        rows = RowScheduler(engine)
+        first, second = opened(engine, 0, 0, 12), opened(engine, 2, 0, 12)
+        next(first)
+        rows.add(second)
+        for run in (first, second):
+            with pytest.raises(InputError, match="joins rows once"):
+                rows.add(run)
+        with pytest.raises(InputError, match=r"rows\.round\(\) brings its pieces"):
+            second.result()
+        while len(rows):
+            rows.round()
+        checked(first.result(), alone("llama", 0, 0), 12)
+        checked(second.result(), alone("llama", 2, 0), 12)
+
+
 def test_every_forward_of_a_row_is_counted_as_something() -> None:
     engine, _ = engine_of("llama", "often")
     requests = [{"prompt": PROMPTS[at], "session": "0", "max_tokens": LONGEST} for at in (0, 2, 0)]

@@ -86,9 +86,12 @@ class Replay:
 
     def _prefill(self, forwarder: Forwarder) -> Generator[None, None, tuple[mx.array, mx.array]]:
         prompt, embeddings = self._prompt, self._embeddings
-        before, end, step = forwarder.unnamed, len(prompt) - 1, forwarder.options.prefill_step_size
-        for first in range(forwarder.held, end, step):
-            last = min(first + step, end)
+        options, before, end = forwarder.options, forwarder.unnamed, len(prompt) - 1
+        # Where a snapshot was taken a chunk ended: caches that are quantized then read otherwise.
+        snapshot = before + (options.snapshot_at or 0)
+        while (first := forwarder.held) < end:
+            stops = (end, *((snapshot,) if snapshot > first else ()))
+            last = min(first + options.prefill_step_size, *stops)
             part = None if embeddings is None else embeddings[None, first - before : last - before]
             forwarder.prefill(prompt[first:last], part)
             yield

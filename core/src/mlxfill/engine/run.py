@@ -108,7 +108,7 @@ class Run:
         self._notify = notify
         self._pieces: Generator[Piece, None, None] | None = None
         self._started = self._decoding = 0.0
-        self._begun = self._closed = False
+        self._begun = self._closed = self._among_rows = False
 
     @property
     def keeps_caches(self) -> bool:
@@ -122,7 +122,12 @@ class Run:
         return self
 
     def __next__(self) -> Piece:
-        """The next piece."""
+        """The next piece.
+
+        :raises InputError: a ``RowScheduler`` has the run: its rounds bring the pieces.
+        """
+        if self._among_rows and not self._closed:
+            raise InputError("this run is among rows: rows.round() brings its pieces")
         self._switch_adapter()
         if self._pieces is None:
             if self._closed:
@@ -194,6 +199,15 @@ class Run:
                 yield from self.counted(self._kept())
             finally:
                 self.ending = self.ending or self.loop.ending
+
+    def join_rows(self) -> None:
+        """From here on somebody else drives it.
+
+        :raises InputError: somebody did already.
+        """
+        if self._begun or self._among_rows:
+            raise InputError("a run joins rows once, before anyone has read from it")
+        self._among_rows = True
 
     @property
     def alone(self) -> bool:

@@ -95,7 +95,11 @@ class RowScheduler:
         return len(self._waiting)
 
     def add(self, run: Run) -> None:
-        """A run that nobody has iterated yet; it joins as soon as there is room."""
+        """A run that nobody has iterated yet; it joins as soon as there is room.
+
+        :raises InputError: somebody has, or it is here already.
+        """
+        run.join_rows()
         if not len(self):  # on Metal the weights stay wired while runs are decoded
             stream: Any = self._engine.mlx_stream
             self._wired.enter_context(wired_limit(self._engine.model, [stream]))
