@@ -49,7 +49,9 @@ def test_a_new_plugin_is_a_small_whole_distribution(workplace: Path, kind: str) 
 def test_it_says_what_to_do_next(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plugins", "new", "demo"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[-1] == "next: pip install -e ./mlxfill-demo && pytest mlxfill-demo"
+    assert out[-1] == "next: pip install -e './mlxfill-demo[test]' && pytest mlxfill-demo"
+    extras = tomllib.loads((workplace / "mlxfill-demo" / "pyproject.toml").read_text())["project"]
+    assert extras["optional-dependencies"] == {"test": ["mlxfill[testing]"]}
     assert (workplace / "mlxfill-demo").is_dir()
 
 

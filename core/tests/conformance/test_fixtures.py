@@ -6,6 +6,11 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
+from mlxfill import MlxfillError
+from mlxfill.testing import check_proposal_source
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -72,3 +77,11 @@ def test_the_fixtures_work_when_asked_for(tmp_path: Path) -> None:
 
 def test_the_fixtures_are_not_there_otherwise(tmp_path: Path) -> None:
     assert "fixture 'tiny_engine' not found" in run(tmp_path)
+
+
+def test_a_missing_hypothesis_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    monkeypatch.delitem(sys.modules, "hypothesis.strategies", raising=False)
+    with pytest.raises(MlxfillError) as raised:
+        check_proposal_source(lambda _: None)
+    assert str(raised.value) == "the checks need hypothesis: pip install 'mlxfill[testing]'"

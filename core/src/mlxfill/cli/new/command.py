@@ -30,4 +30,4 @@ def new(
     folder = Path(f"mlxfill-{name}")
     files = write(folder, name, kind.value)
     typer.echo(f"wrote {folder} ({len(files)} files); it begins in {files[-1]}")
-    typer.echo(f"next: pip install -e ./{folder} && pytest {folder}")
+    typer.echo(f"next: pip install -e './{folder}[test]' && pytest {folder}")

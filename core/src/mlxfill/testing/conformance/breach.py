@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mlxfill.errors import MlxfillError
 from mlxfill.plugins.faults import one_line
+from mlxfill.testing.needed import needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,11 +57,8 @@ def shortest(
     :raises ConformanceError: a story ended in a breach.
     """
     __tracebackhide__ = True
-    try:
-        from hypothesis import HealthCheck, Phase, Verbosity, given, settings
-    except ImportError:
-        message = "the checks need hypothesis: pip install 'mlxfill[testing]'"
-        raise MlxfillError(message) from None
+    needed("hypothesis")
+    from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 
     found: list[Breach] = []
 

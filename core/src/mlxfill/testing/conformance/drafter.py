@@ -21,6 +21,7 @@ from mlxfill.testing.conformance.report import Conformance
 from mlxfill.testing.conformance.taps import Taps
 from mlxfill.testing.kinds import CACHE_KINDS
 from mlxfill.testing.models import VOCAB
+from mlxfill.testing.needed import needed
 from mlxfill.testing.tokenizer import tiny_tokenizer
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def check_draft_provider(
 
 def stories(shortest_prompt: int) -> Any:  # noqa: ANN401 - a hypothesis strategy
     """Rows that draft, accept raggedly, consume, leave, join and are restored."""
-    from hypothesis import strategies as st
+    st = needed("hypothesis.strategies")
 
     ids = st.sampled_from(IDS)
     acts = st.builds(

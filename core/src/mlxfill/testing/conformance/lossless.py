@@ -14,6 +14,7 @@ from mlxfill.testing.conformance.breach import Breach, blamed, shortest
 from mlxfill.testing.conformance.playing import shown
 from mlxfill.testing.guest import Guest, engine_with
 from mlxfill.testing.kinds import CACHE_KINDS, CacheKind
+from mlxfill.testing.needed import needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +76,7 @@ class Seated:
 
 def generations() -> Any:  # noqa: ANN401 - a hypothesis strategy
     """Requests to every kind of model."""
-    from hypothesis import strategies as st
+    st = needed("hypothesis.strategies")
 
     ids = st.integers(0, 63)
     prompts = st.lists(ids, min_size=1, max_size=6) | st.builds(

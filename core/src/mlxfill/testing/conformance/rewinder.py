@@ -18,6 +18,7 @@ from mlxfill.testing.conformance.playing import short
 from mlxfill.testing.conformance.report import Conformance
 from mlxfill.testing.kinds import CACHE_KINDS
 from mlxfill.testing.models import ROUNDING, VOCAB
+from mlxfill.testing.needed import needed
 from mlxfill.testing.tokenizer import tiny_tokenizer
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def check_rewinder(
 
 def stories() -> Any:  # noqa: ANN401 - a hypothesis strategy
     """Up to six windows after a prompt of up to twelve ids."""
-    from hypothesis import strategies as st
+    st = needed("hypothesis.strategies")
 
     window = st.integers(1, LARGEST).flatmap(
         lambda size: st.tuples(st.just(size), st.integers(1 if size == 1 else 0, size))

@@ -15,6 +15,7 @@ from mlxfill.testing.conformance.openings import OPENINGS, kit_request
 from mlxfill.testing.conformance.playing import Played, Step, Story, short, shown
 from mlxfill.testing.conformance.report import Conformance
 from mlxfill.testing.models import VOCAB
+from mlxfill.testing.needed import needed
 
 if TYPE_CHECKING:
     from mlxfill.contracts import ProposalSource
@@ -68,7 +69,7 @@ def check_proposal_source(
 
 def stories(extra: int) -> Any:  # noqa: ANN401 - a hypothesis strategy
     """Sessions of repeated and unrepeated tokens; ``extra`` openings are the caller's."""
-    from hypothesis import strategies as st
+    st = needed("hypothesis.strategies")
 
     low = st.integers(0, 5) | st.integers(0, VOCAB - 1)
     prompts = st.lists(low, min_size=1, max_size=10) | st.builds(

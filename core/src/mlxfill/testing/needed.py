@@ -1,0 +1,21 @@
+"""What the checks need and the core itself does not: the extra ``testing``."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from mlxfill.errors import MlxfillError
+
+
+def needed(module: str) -> Any:  # noqa: ANN401 - a module of another distribution
+    """Import a module of the extra.
+
+    :raises MlxfillError: it is not installed; names the command.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        line = f"the checks need {name}: pip install 'mlxfill[testing]'"
+        raise MlxfillError(line) from error
