@@ -158,6 +158,17 @@ def no_tokenizer(folder: Path) -> None:
         file.unlink()
 
 
+def no_vocabulary(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def empty_vocabulary(folder: Path) -> None:
+    file = folder / "tokenizer.json"
+    held = json.loads(file.read_text())
+    held["model"] |= {"vocab": {}, "merges": []}
+    file.write_text(json.dumps(held))
+
+
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
@@ -171,7 +182,9 @@ def no_tokenizer(folder: Path) -> None:
         (no_weight_map, "has no weight_map of tensors and files"),
         (no_file_names, "has no weight_map of tensors and files"),
         (other_shape, "weight"),
-        (no_tokenizer, "model"),
+        (no_tokenizer, r"has no tokenizer.json \(nor tokenizer.model\): copy the tokenizer's"),
+        (no_vocabulary, r"has no tokenizer.json \(nor tokenizer.model\): copy the tokenizer's"),
+        (empty_vocabulary, "its tokenizer finds no token in plain text"),
     ],
 )
 def test_a_damaged_folder_is_named_in_one_line(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.errors import BackendMissingError, ModelError, ModelNotFoundError, reason
+from mlxfill.model.vocabulary import check_tokenizer, check_vocabulary_file
 from mlxfill.nearest import did_you_mean
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def load_model(
         message = f"{path} cannot be loaded: {reason(error)}"
         raise ModelError(message) from error
     model, tokenizer, config = loaded
+    check_tokenizer(path, tokenizer)
     # A prompt beyond the context gets an error of ours: transformers' warning counts as given.
     given = getattr(tokenizer, "deprecation_warnings", None)
     if isinstance(given, dict):
@@ -164,6 +166,7 @@ def check_files(path: Path) -> None:
         raise ModelNotFoundError(message)
     for file in weights:
         _check_header(file)
+    check_vocabulary_file(path)
 
 
 def _shards(index: Path) -> set[str]:
