@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SEED_BITS = 62
 SEEDS = 1 << 63
+MOST_STOPS = 64
+"""Each is looked for after every token, in the thread that all requests share."""
 SAMPLING = (
     "temperature",
     "top_p",
@@ -171,7 +173,7 @@ def common_options(body: Asked) -> dict[str, Any]:
     if body.seed is not None:
         options["seed"] = body.seed % SEEDS
     if body.stop:
-        options["stop"] = [body.stop] if isinstance(body.stop, str) else body.stop
+        options["stop"] = _stops(body.stop)
     if body.logit_bias:
         options["logit_bias"] = _biases(body.logit_bias)
     return options | _drafting(body) | _extras(body)
@@ -245,6 +247,14 @@ def _template_options(body: ChatBody) -> dict[str, Any]:
         if body.reasoning_effort in ("none", "minimal"):
             options.setdefault("enable_thinking", False)
     return options
+
+
+def _stops(given: str | list[str]) -> list[str]:
+    stops = [given] if isinstance(given, str) else given
+    if len(stops) > MOST_STOPS:
+        said = f"stop must hold {MOST_STOPS} texts at most, not {len(stops)}"
+        raise ApiError(400, said, param="stop", code="invalid_value")
+    return stops
 
 
 def _biases(given: Mapping[str, float]) -> dict[int, float]:
