@@ -59,9 +59,9 @@ class Policy(StrEnum):
 class Proposal:
     """A span of token ids offered as the continuation of the session.
 
-    ``ids`` oldest first; ``origin`` names the producer in results and colours
-    (``template``, ``schema``, ``echo``, ``ngram``, ``draft``, ``mtp``, ``grammar`` or a
-    plugin's own word); ``branch_stop`` says that the span ends where its known
+    ``ids`` oldest first, fewer than two are no offer; ``origin`` names the producer in results
+    and colours (``template``, ``schema``, ``echo``, ``ngram``, ``draft``, ``mtp``, ``grammar``
+    or a plugin's own word); ``branch_stop`` says that the span ends where its known
     continuations fork.  ``delimiter_bound`` spans are cut after the first of the
     request's delimiters (spans copied from data; never template or schema spans).
     ``evidence`` counts the trailing session tokens that this continuation explains (the
@@ -287,7 +287,11 @@ class DraftKind:
 
 
 class CacheRewinder(Protocol):
-    """Takes one cache entry back to an earlier token of the newest window."""
+    """Takes one cache entry back to an earlier token of the newest window.
+
+    The optional ``needs_replay: bool`` says whether ``rewind`` may call ``LayerReplay.replay``:
+    then windows are taped for it, which takes memory.  A rewinder that does not say it does.
+    """
 
     def begin(self) -> None:
         """Before a window of two or more ids is forwarded."""

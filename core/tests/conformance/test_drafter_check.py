@@ -10,7 +10,7 @@ import mlx.core as mx
 import pytest
 
 from mlxfill import DraftCheckpoint, DrafterError
-from mlxfill.testing import ConformanceError, check_draft_provider
+from mlxfill.testing import ConformanceError, ConformanceWarning, check_draft_provider
 
 KNOWN = "known"
 
@@ -134,6 +134,23 @@ def test_drafts_may_lie_on_the_device_and_want_taps() -> None:
     assert check_draft_provider(provider(Tapped)).offers > 10
 
 
+def test_a_drafter_that_never_speaks_passes_and_its_author_is_warned() -> None:
+    mute = rows(draft=lambda _, pending, *__: [[] for _ in pending])
+    with pytest.warns(ConformanceWarning, match="right: never drafted"):
+        assert check_draft_provider(mute, examples=20).offers == 0
+
+
+def test_who_waits_for_a_shorter_example_is_told_and_does_not_wait_for_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("mlxfill.testing.conformance.breach.SILENCE_S", -1.0)
+    monkeypatch.setattr("mlxfill.testing.conformance.breach.PATIENCE_S", 0.0)
+    with pytest.raises(ConformanceError, match=r"^spec-foo: with the prompts .* drafted id 64"):
+        check_draft_provider(answering([[64]]), name="spec-foo")
+    told = capsys.readouterr().err
+    assert told == "spec-foo: found a fault, looking for a shorter example (0 s)\n"
+
+
 def raising(error: BaseException) -> Any:
     def method(*_: Any, **__: Any) -> Any:
         raise error
@@ -255,6 +272,7 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "prefill mode": (rows(prefill_mode="half"), "opens rows of prefill_mode 'half'"),
     "layers": (rows(tap_layers=(4,)), r"tap_layers \(4,\), not a tuple of layers 0 to 3"),
     "row count": (rows(row_count=2), "opens 2 rows for one checkpoint"),
+    "row count in words": (rows(row_count=True), "opens True rows for one checkpoint"),
     "beyond": (
         answering([[64]]),
         r"with the prompts \[\[0\]\], the drafter drafted id 64, outside",

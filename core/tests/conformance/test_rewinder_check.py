@@ -65,6 +65,14 @@ class Twice(DiaryRewinder):
 FAULTS: dict[str, tuple[Any, str]] = {
     "none": (lambda *_: None, "the factory takes none of its entries: hand over the model"),
     "a number": (lambda *_: 7, r"for a Diary the factory answered 7, which has no begin\(\)"),
+    "needs nobody knows what": (
+        planted(needs_replay=None),
+        "for a Diary the factory answered a rewinder of needs_replay None, not bool",
+    ),
+    "replays untaped": (
+        planted(needs_replay=False, rewind=lambda self, keep: self.layer.replay(keep)),
+        r"raised ModelError: nothing to replay: needs_replay is false, .* in rewind\(\d\)",
+    ),
     "no commit": (planted(commit=None), r"has no commit\(\)"),
     "factory raises": (raising, "for a Diary the factory raised OSError: gone"),
     "begin raises": (planted(begin=raising), r"the rewinder raised OSError: gone in begin\(\)"),

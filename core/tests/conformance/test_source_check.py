@@ -12,7 +12,12 @@ from typing import Any, ClassVar
 import pytest
 
 from mlxfill import Policy, Proposal, Request
-from mlxfill.testing import ConformanceError, check_proposal_source, engine_with
+from mlxfill.testing import (
+    ConformanceError,
+    ConformanceWarning,
+    check_proposal_source,
+    engine_with,
+)
 
 COUNT = 14
 """Tokens of a reply in the engines of the check."""
@@ -57,15 +62,36 @@ def test_a_right_source_passes_and_is_counted() -> None:
 def test_a_source_that_never_speaks_passes_with_no_offers() -> None:
     def silent(_: Request) -> None: ...
 
-    assert check_proposal_source(silent, name="silent").offers == 0
+    class Mute(Again):
+        """Offers what no engine takes for an offer."""
+
+        def propose(self, _view: Any) -> Any:
+            return Proposal(tuple(self.ids[:1] if self.ids[-1] == 1 else ()), Policy.VERIFY, "x")
+
+    for factory in (silent, Mute):
+        with pytest.warns(ConformanceWarning, match=r"mute: never offered .* sessions=\[\(request"):
+            assert check_proposal_source(factory, name="mute", examples=60).offers == 0
 
 
-def test_a_source_may_draw_lots() -> None:
+@pytest.mark.parametrize("most", [2, 64])
+def test_a_source_may_draw_lots_and_its_author_is_warned(most: int) -> None:
     class Drawn(Again):
         def found(self) -> list[int]:
-            return [random.randrange(64) for _ in range(random.randrange(4))]
+            return [random.randrange(most) for _ in range(random.randrange(4))]
 
-    assert check_proposal_source(Drawn).offers > 50
+    with pytest.warns(ConformanceWarning, match=r"again: does not offer the same twice \("):
+        assert check_proposal_source(Drawn, examples=60).offers > 20
+
+
+def test_the_number_of_sources_depends_on_the_request_alone() -> None:
+    made: list[Again] = []
+
+    def fewer(request: Request) -> Any:
+        made.append(Again(request))
+        return made[-1:] if len(made) < 6 else []
+
+    with pytest.raises(ConformanceError, match="the factory makes more sources once than again"):
+        check_proposal_source(fewer)
 
 
 def test_a_trusting_source_may_assert() -> None:
@@ -206,7 +232,7 @@ class NeedsTwo(Again):
         return self.ids[-2] and None
 
 
-@plant(r"in a request with a template that refuses, after the prompt \[0\] .* raised KeyError")
+@plant(r"with a (template that refuses|chat with tools), after the prompt \[0\] .* raised KeyErr")
 class ReadsTools(Again):
     def propose(self, _view: Any) -> Any:
         if self.request.tools and len(self.request.tools) == 1 and self.request.messages:

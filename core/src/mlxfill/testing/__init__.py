@@ -22,6 +22,7 @@ from mlxfill.testing.caches import contents, differences
 from mlxfill.testing.conformance import (
     Conformance,
     ConformanceError,
+    ConformanceWarning,
     check_draft_provider,
     check_proposal_source,
     check_rewinder,
@@ -55,6 +56,7 @@ __all__ = [
     "CacheKind",
     "Conformance",
     "ConformanceError",
+    "ConformanceWarning",
     "Guest",
     "Outcome",
     "Script",

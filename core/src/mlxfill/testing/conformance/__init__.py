@@ -7,13 +7,14 @@ plain words and the shortest example that was found.  They need hypothesis: the 
 
 from mlxfill.testing.conformance.breach import ConformanceError
 from mlxfill.testing.conformance.drafter import check_draft_provider
-from mlxfill.testing.conformance.report import Conformance
+from mlxfill.testing.conformance.report import Conformance, ConformanceWarning
 from mlxfill.testing.conformance.rewinder import check_rewinder
 from mlxfill.testing.conformance.source import check_proposal_source
 
 __all__ = [
     "Conformance",
     "ConformanceError",
+    "ConformanceWarning",
     "check_draft_provider",
     "check_proposal_source",
     "check_rewinder",

@@ -189,7 +189,7 @@ class Batch:
         """The number of rows is what it should be."""
         with blamed(self.breach, "row_count"):
             count = self.rows.row_count
-        if count != len(self.members):
+        if type(count) is not int or count != len(self.members):
             raise self.breach(f"has {short(count)} rows, not {len(self.members)}")
 
     def _commit_alone(self, row: Row, drafts: list[int], entered: list[int]) -> None:

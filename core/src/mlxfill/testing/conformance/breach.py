@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
 
 from mlxfill.plugins.faults import one_line
 from mlxfill.testing.needed import needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+PATIENCE_S = 10.0
+"""How long a shorter story is looked for once a breach was found, in seconds."""
+SILENCE_S = 1.0
+"""After how much of that someone who waits is told why."""
 
 
 class ConformanceError(AssertionError):
@@ -53,14 +63,14 @@ def shortest(
 ) -> None:
     """Try ``examine`` on ``examples`` stories; the shortest one with a breach is the error.
 
-    :param stories: a hypothesis strategy; stories that fail are made shorter.
+    :param stories: a hypothesis strategy; stories that fail are made shorter, for ``PATIENCE_S``.
     :raises ConformanceError: a story ended in a breach.
     """
     __tracebackhide__ = True
     needed("hypothesis")
     from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 
-    found: list[Breach] = []
+    search = _Search(name)
 
     @settings(
         max_examples=examples,
@@ -74,16 +84,47 @@ def shortest(
     )
     @given(stories)
     def tried(story: Any) -> None:  # noqa: ANN401
+        if search.is_over():
+            return
         try:
             examine(story)
         except Breach as breach:
-            found.append(breach)
+            search.found.append(breach)
             raise
 
     try:
         tried()
     except BaseException:  # a plugin that is wrong now and then makes hypothesis complain of it
-        if not found:
+        if not search.found:
             raise
-    if found:
-        raise ConformanceError(f"{name}: {found[-1].said}") from None
+    if search.found:
+        raise ConformanceError(f"{name}: {search.shortest().said}") from None
+
+
+@define
+class _Search:
+    """The breaches found so far, and how long it has been since the first."""
+
+    name: str
+    found: list[Breach] = field(factory=list)
+    _since: float = 0.0
+    _told: bool = False
+    _over: bool = False
+
+    def is_over(self) -> bool:
+        """Whether to look no further; says once, on standard error, why it takes so long."""
+        if not self.found:
+            return False
+        self._since = self._since or time.monotonic()
+        waited = time.monotonic() - self._since
+        if waited > SILENCE_S and not self._told:
+            self._told = True
+            looking = f"looking for a shorter example ({PATIENCE_S:.0f} s)"
+            sys.stderr.write(f"{self.name}: found a fault, {looking}\n")
+            sys.stderr.flush()
+        self._over = waited > PATIENCE_S
+        return self._over
+
+    def shortest(self) -> Breach:
+        """That of the story that hypothesis ended with, unless it was cut short."""
+        return min(self.found, key=lambda breach: breach.size) if self._over else self.found[-1]

@@ -98,6 +98,7 @@ def check_draft_provider(
     :param examples: stories to try.
     :returns: how often it drafted.  Assert that too.
     :raises ConformanceError: one line that says what it did and when.
+    :raises ConformanceWarning: as a warning, where it never drafted.
     """
     __tracebackhide__ = True
     with ExitStack() as stack:
@@ -116,6 +117,8 @@ def check_draft_provider(
             battery.refuse()
         battery.provider.close()
     compare(battery.name, lambda _: Mounted(factory), report, ENGINE_EXAMPLES)
+    if not report.offers:
+        report.warn("never drafted: hand over the model that it is for")
     return report
 
 
@@ -240,7 +243,7 @@ def _check_rows(rows: DraftRows, target: Target, told: Callable[[str], Breach]) 
     if type(taps) is not tuple or not _within(taps, target.layer_count):
         last = target.layer_count - 1
         raise told(f"opens rows of tap_layers {short(taps)}, not a tuple of layers 0 to {last}")
-    if rows.row_count != 1:
+    if type(rows.row_count) is not int or rows.row_count != 1:
         raise told(f"opens {short(rows.row_count)} rows for one checkpoint")
 
 

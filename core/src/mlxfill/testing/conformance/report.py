@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
+
 from attrs import define
+
+
+class ConformanceWarning(UserWarning):
+    """A plugin breaks no contract, and yet the check could not try all that it should."""
 
 
 @define
 class Conformance:
     """Counters of a passed check: a plugin that never speaks passes too, so ask how often it did.
 
-    ``stories``: sessions played.  ``offers``: proposals or non-empty drafts seen.  ``accepted``:
-    tokens of them that entered a session.
+    ``stories``: sessions played.  ``offers``: what an engine could use, that is proposals of two
+    ids or more, non-empty drafts, windows that were taken back.  ``accepted``: tokens of them that
+    entered a session.
     """
 
     name: str
     stories: int = 0
     offers: int = 0
     accepted: int = 0
+
+    def warn(self, said: str) -> None:
+        """Warn the author, at the line that called the check."""
+        warnings.warn(f"{self.name}: {said}", ConformanceWarning, stacklevel=3)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from attrs import define, frozen
 
+from mlxfill.errors import ModelError
 from mlxfill.model.target import Target
 from mlxfill.rewind.entries import builtin_rewinder
 from mlxfill.rewind.replay import TapedLayer, Window
@@ -51,7 +52,8 @@ def check_rewinder(
 
     After any windows, kept whole, in part or not at all, with single steps between them, every
     entry holds what it would hold had the refused ids never been forwarded, and so say the next
-    logits; begin, commit and rewind are called in any legal order.
+    logits; begin, commit and rewind are called in any legal order.  A rewinder whose
+    ``needs_replay`` is false finds nothing to replay, as in an engine.
 
     :param factory: the plugin's hook ``mlxfill_cache_rewinder``: entry, layer and target to a
         rewinder, or None for an entry that it does not know.
@@ -103,7 +105,7 @@ class _Battery:
         """Whether the factory takes an entry, and whether windows of this model are exact."""
         cache = self.target.new_cache()
         for entry in cache:
-            if self._rewinder(entry, Window()) is not None:
+            if self._seat(entry) is not None:
                 self.taken = True
         ids = [(at * 37 + 11) % VOCAB for at in range(20)]
         whole = self.target.forward(mx.array([ids]), self.target.new_cache())[0, -1]
@@ -130,8 +132,7 @@ class _Battery:
 
         with blamed(told, "the factory"):
             self.forwarded(ours, pieces)
-            window = Window()
-            rewinders = [self._required(entry, window) for entry in ours]
+            seats = [self._required(entry) for entry in ours]
         for size, keep in story.windows:
             chosen = [next(ids, 3) for _ in range(size)]
             if size == 1:
@@ -140,28 +141,26 @@ class _Battery:
                 pieces.append(chosen)
             else:
                 log.append(f"a window of {size} ids of which {keep} stay")
-                self._forward(ours, rewinders, window, chosen, told)
-                _finish(rewinders, size, keep, told)
-                window.tape = None
+                self._forward(ours, seats, chosen, told)
+                _finish(seats, size, keep, told)
                 with blamed(told, "what it left in the cache"):
                     mx.eval([entry.state for entry in ours])
-                report.offers += 1
+                report.offers += keep < size
                 report.accepted += keep
                 if keep:
                     pieces.append(chosen[:keep])
             self._compare(ours, pieces, told)
         report.stories += 1
 
-    def _forward(
-        self, cache: list[Any], rewinders: list[Any], window: Window, ids: list[int], told: Told
-    ) -> None:
-        window.size = len(ids)
-        for rewinder in rewinders:
+    def _forward(self, cache: list[Any], seats: list[_Seat], ids: list[int], told: Told) -> None:
+        for seat in seats:
+            seat.window.size = len(ids)
             with blamed(told, "begin()"):
-                rewinder.begin()
+                seat.rewinder.begin()
         with self.target.taping() as tape:
             mx.eval(self.target.forward(mx.array([ids]), cache))
-        window.tape = tape
+        for seat in seats:
+            seat.window.tape = tape if seat.taped else None
 
     def _compare(self, ours: list[Any], pieces: list[list[int]], told: Told) -> None:
         """What the entries hold against entries that were fed the kept pieces only."""
@@ -187,34 +186,60 @@ class _Battery:
             return bool(mx.array_equal(mine, other))
         return bool(mx.allclose(mine, other, rtol=1e-4, atol=ROUNDING))
 
-    def _rewinder(self, entry: Any, window: Window) -> Any:  # noqa: ANN401
+    def _seat(self, entry: Any) -> _Seat | None:  # noqa: ANN401
         def told(said: str) -> Breach:
             return Breach(f"for a {type(entry).__name__} the factory {said}")
 
+        window = Window()
         with blamed(told, "making the rewinder"):
-            made = self.factory(entry, TapedLayer(window, entry), self.target)
+            made: Any = self.factory(entry, _Layer(window, entry), self.target)
         if made is None:
             return None
         for method in METHODS:
             if not callable(getattr(made, method, None)):
                 raise told(f"answered {short(made)}, which has no {method}()")
-        return made
+        taped = getattr(made, "needs_replay", True)
+        if type(taped) is not bool:
+            raise told(f"answered a rewinder of needs_replay {short(taped)}, not bool")
+        return _Seat(made, window, taped)
 
-    def _required(self, entry: Any, window: Window) -> Any:  # noqa: ANN401
+    def _required(self, entry: Any) -> _Seat:  # noqa: ANN401
         """A rewinder of the plugin, or the core's own for what the plugin leaves to it."""
-        found = self._rewinder(entry, window)
-        found = found or builtin_rewinder(entry, TapedLayer(window, entry))
+        if seat := self._seat(entry):
+            return seat
+        window = Window()
+        found = builtin_rewinder(entry, TapedLayer(window, entry))
         if found is None:
             raise Breach(f"the factory takes no {type(entry).__name__}, and neither does the core")
-        return found
+        return _Seat(found, window, taped=True)
 
 
-def _finish(rewinders: list[Any], size: int, keep: int, told: Told) -> None:
+class _Layer(TapedLayer):
+    """A layer that says why there is nothing to replay."""
+
+    def replay(self, keep: int) -> None:
+        """Call the layer again, unless the rewinder said that it never does that."""
+        if self._window.tape is None:
+            raise ModelError("nothing to replay: needs_replay is false, or no window is open")
+        super().replay(keep)
+
+
+@frozen
+class _Seat:
+    """A rewinder, the windows that it hears of, and whether they are taped for it."""
+
+    rewinder: CacheRewinder
+    window: Window
+    taped: bool
+
+
+def _finish(seats: list[_Seat], size: int, keep: int, told: Told) -> None:
     """The outcome of a window, as every rewinder hears of it."""
-    for rewinder in rewinders:
+    for seat in seats:
         if keep == size:
             with blamed(told, "commit()"):
-                rewinder.commit()
+                seat.rewinder.commit()
         else:
             with blamed(told, f"rewind({keep})"):
-                rewinder.rewind(keep)
+                seat.rewinder.rewind(keep)
+        seat.window.tape = None
