@@ -300,6 +300,7 @@ def test_an_arm_that_fails_ends_with_an_exit_code(mlxfill: Any, site: FakeSite) 
         (["--png", "/proc/plots"], "--png /proc/plots: "),
         (["--rounds", "0"], "--rounds"),
         (["--temp", "-1"], "--temp"),
+        (["--model", "none", "--arms", "ngrm"], "plugin 'ngrm' is not installed; there are: "),
         (["--slack", "2"], "--slack"),
         (["--rounds", "3", "replay"], "--rounds stands before replay: put it behind"),
     ],
@@ -358,6 +359,43 @@ def test_tune_shows_the_change_and_writes_nothing_unasked(
     assert "+enabled = " in out
     assert ("Nothing is written: give --yes." in err) == (option == [])
     assert Path("mlxfill.toml").read_text() == OLD
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "key"),
+    [
+        ("MLXFILL_PLUGINS__ENABLED", "fill-echo", "plugins.enabled"),
+        ("MLXFILL_PLUGINS", "fill-echo", "plugins.enabled"),
+        ("MLXFILL_DRAFT", "tiny-draft", "draft"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--yes", "--dry-run"])
+def test_what_overrides_the_keys_is_told_before_anything_is_measured(  # noqa: PLR0913, PLR0917
+    mlxfill: Any,
+    option: str,
+    variable: str,
+    value: str,
+    key: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("mlxfill.toml").write_text(OLD)
+    monkeypatch.setenv(variable, value)
+    line = complaint(mlxfill("tune", "--model", "none", option))
+    assert line == f"error: ${variable} overrides {key}: unset it before you tune"
+
+
+def test_a_config_that_cannot_be_written_is_told_before_anything_is_measured(
+    mlxfill: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/proc")
+    line = complaint(mlxfill("tune", "--model", "none", "--yes"))
+    assert line.startswith("error: the folder of the config /proc: ")
+
+
+def test_what_a_variable_sets_is_told_beside_the_figures(mlxfill: Any) -> None:
+    said = "measured with gate.enabled of $MLXFILL_GATE__ENABLED: "
+    for command in ([*TUNE, "--dry-run"], ["bench", "--arms", "ngram", *BRIEF]):
+        assert said in mlxfill(*command)[2]
 
 
 def test_tune_leaves_alone_what_is_right(mlxfill: Any) -> None:

@@ -291,10 +291,15 @@ def test_progress_is_told_once_a_turn_and_round(plain: Engine) -> None:
     assert len(told) == 2 * len(SESSIONS[0].turns())
 
 
-def test_a_turn_that_cannot_be_asked_is_named(plain: Engine) -> None:
+def test_a_turn_that_cannot_be_asked_is_named_before_others_are_answered(plain: Engine) -> None:
     messages = ({"role": "user", "content": 5}, {"role": "assistant", "content": "x"})
+    sessions = [SESSIONS[0], Session("odd", messages)]
+
+    def answered() -> None:
+        pytest.fail("a turn was answered")
+
     with pytest.raises(mlxfill.InputError, match=r"^session odd, turn 1: message"):
-        replay([Session("odd", messages)], {"plain": plain, "arm": plain}, rounds=1)
+        replay(sessions, {"plain": plain, "arm": plain}, rounds=1, on_turn=answered)
 
 
 def test_no_rounds_are_refused(plain: Engine) -> None:

@@ -74,6 +74,11 @@ def advise(measured: Measurement, config: Config) -> Advice:
     return Advice(best, enabled, draft, changes=(enabled, draft) != (on, config.draft))
 
 
+def as_it_is(config: Config) -> Advice:
+    """To leave everything so."""
+    return Advice(None, plugins_on(config), config.draft, changes=False)
+
+
 def best_of(effects: Sequence[Effect]) -> Effect | None:
     """The fastest that helps and is lossless; None when none does."""
     fit = [effect for effect in effects if effect.verdict == "helps" and effect.lossless]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
-from mlxfill import Engine, InputError, load
+from mlxfill import Engine, InputError, PluginError, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,6 +82,7 @@ def open_arms(
         draft with.
     :raises ModelError, PluginError, ConfigError, DrafterError: one line each.
     """
+    _check_installed(names or ())
     with ExitStack() as opened:
         first = opened.enter_context(load(model, plugins=[], config=_undrafted(config)))
         makers = _Makers(first, config)
@@ -91,6 +92,15 @@ def open_arms(
                 engines[name] = opened.enter_context(makers.engine(name))
                 engines[name].prepare()
         yield engines
+
+
+def _check_installed(names: Sequence[str]) -> None:
+    """Raise ``PluginError`` before a large model is loaded."""
+    installed = {entry.name for entry in entry_points(group="mlxfill")}
+    for word in (word for name in names for word in Parts.of(name).plugins):
+        if word not in installed:
+            there_are = ", ".join(sorted(installed))
+            raise PluginError(f"plugin {word!r} is not installed; there are: {there_are}")
 
 
 def needed(engine: Engine, arm: str) -> tuple[str, ...]:

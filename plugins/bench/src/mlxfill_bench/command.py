@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlxfill import InputError, check_output, grouped
-from mlxfill_bench.options import Measuring, Pages, warn_of_load, write
+from mlxfill_bench.options import Measuring, Pages, tell_overrides, warn_of_load, write
 from mlxfill_bench.replaying import replay
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def bench(
         console = standard_output()
         show_effects(console, measured)
         warn_of_load(errors, max(measured.facts["load"]))
+        tell_overrides(errors, config)
         show_advice(console, advice, lines=True)
     if as_json is not None and not to_stdout:
         write(errors, "--json", as_json, _as_json(measured, advice) + "\n")

@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from mlxfill import Config
     from mlxfill_bench.advice import Advice
     from mlxfill_bench.measuring import Measurement
     from mlxfill_bench.verdict import Verdict
+
+VARIABLES = "MLXFILL_"
+"""What the names of variables that override the config begin with."""
 
 ArmsOption = Annotated[
     str | None,
@@ -163,6 +167,14 @@ def warn_of_load(console: Console, load: float) -> None:
             "before you rely on the times",
             style="yellow",
         )
+
+
+def tell_overrides(console: Console, config: Config) -> None:
+    """Say which settings hold for what was measured without standing in the config file."""
+    for key, place in config.sources.items():
+        if place.startswith(VARIABLES) and key != "model":  # the model is named anyway
+            line = f"measured with {key} of ${place}: without it this may come out otherwise"
+            console.print(line, style="yellow", markup=False, soft_wrap=True)
 
 
 def write(console: Console, option: str, file: Path, text: str) -> None:

@@ -117,6 +117,10 @@ def ask(  # noqa: PLR0913 - all that can be chosen
         for session in sessions
         for turn in session.turns()
     }
+    for session in sessions:  # all of them, before the first one takes its time
+        player = Player(session, arms, asking, clock, cold=cold)
+        for turn in session.turns():
+            player.check(turn)
     _warm_up(sessions[:1], arms, asking)
     for number in range(rounds):
         for session in sessions:
@@ -156,6 +160,11 @@ class Player:
             "template_options": session.template_options,
         }
         self._read: PromptCache | None = None
+
+    def check(self, turn: Turn) -> None:
+        """Raise what asking the turn would raise; computes nothing."""
+        with self._named(turn):
+            next(iter(self._arms.values())).check(turn.history, **self._asking)
 
     def answers(self, turn: Turn, first: int) -> list[tuple[str, Answer]]:
         """The arms' answers; arm number ``first`` (modulo their number) begins."""

@@ -21,6 +21,7 @@ from mlxfill_bench.options import (
     RoundsOption,
     SeedOption,
     progress,
+    tell_overrides,
     warn_of_load,
 )
 from mlxfill_bench.sessions import SHIPPED, read_sessions
@@ -113,6 +114,7 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
     else:
         show(standard_output(), verdicts, margin)
         warn_of_load(errors, max(load))
+        tell_overrides(errors, config)
     if measured is not None:
         pages.write(errors, measured, advise(measured, config), verdicts)
     if any(verdict.harm.verdict in FAILING for verdict in verdicts):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from mlxfill import ConfigError, load_config
+from mlxfill_bench.options import VARIABLES
 
 if TYPE_CHECKING:
     from mlxfill import Config
@@ -156,7 +157,7 @@ def _check(
     wanted = evolve(
         config, draft=settings["draft",], plugins=evolve(config.plugins, enabled=enabled)
     )
-    overridden = {place for place in config.sources.values() if place.startswith("MLXFILL_")}
+    overridden = {place for place in config.sources.values() if place.startswith(VARIABLES)}
     if read != wanted and not overridden:
         raise ConfigError(f"{path} cannot be changed by a program: write the lines by hand")
 

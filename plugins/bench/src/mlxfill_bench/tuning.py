@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from attrs import evolve
 
-from mlxfill import grouped
-from mlxfill_bench.options import Measuring, warn_of_load
+from mlxfill import check_output, grouped
+from mlxfill_bench.options import Measuring, tell_overrides, warn_of_load
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,17 +32,21 @@ def tune(
     """
     from rich.console import Console
 
-    from mlxfill_bench.advice import advise
+    from mlxfill_bench.advice import advise, as_it_is
     from mlxfill_bench.measuring import run
     from mlxfill_bench.report import show_advice, show_effects, standard_output
     from mlxfill_bench.settling import settle
 
     config = ctx.obj.config()
+    file = settle(config, as_it_is(config).settings()).path  # before hours of measuring
+    if not dry_run:
+        check_output("the folder of the config", file.resolve().parent, folder=True)
     console, errors = standard_output(), Console(stderr=True, highlight=False)
     every = evolve(config, plugins=evolve(config.plugins, enabled=None))
     measured = run(every, errors, measuring)
     show_effects(console, measured)
     warn_of_load(errors, max(measured.facts["load"]))
+    tell_overrides(errors, config)
     advice = advise(measured, config)
     show_advice(console, advice, lines=False)
     if advice.changes:
