@@ -25,6 +25,7 @@ class Settings:
     match: Any = field(default="first", validator=rules.one_of("first", "recent"))
     bits: Any = field(default=None, validator=rules.one_of(None, 2, 4, 8))
     assert_: Any = field(default=False, validator=rules.boolean)
+    label: Any = field(default=None, validator=rules.filled)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,7 @@ class Settings:
         ({"match": "last"}, "match must be 'first' or 'recent', not 'last'"),
         ({"bits": 3}, "bits must be 2, 4 or 8, not 3"),
         ({"bits": 4.0}, "bits must be 2, 4 or 8, not 4.0"),
+        ({"label": ""}, "label is empty: give a value, or leave it out"),
         ({"assert_": 1}, "assert must be true or false, not 1"),
     ],
 )

@@ -30,7 +30,7 @@ def for_template(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _one(message: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise InputError(f"{where} must be a mapping with role and content, not {_shown(message)}")
-    if message.get("role") is None:
+    if message.get("role") in (None, ""):
         raise InputError(f"{where} has no role: {_shown(message)}")
     for key in _TEXTS:
         if not isinstance(message.get(key), str | None):

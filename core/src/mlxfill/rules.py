@@ -65,6 +65,12 @@ def one_of(*values: object) -> Rule:
     return check
 
 
+def filled(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+    """Text of at least one character, or None: empty text is a slip, as of an unset variable."""
+    if value == "":
+        raise InputError(f"{attribute.name.rstrip('_')} is empty: give a value, or leave it out")
+
+
 def boolean(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
     """True or False."""
     if not isinstance(value, bool):

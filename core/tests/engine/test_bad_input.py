@@ -152,6 +152,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("sampler", 3, "3"),
     ("logits_processors", [3], "3"),
     ("logits_processors", 3, "3"),
+    ("session", "", "a name, not ''"),
     ("session", {"id": 1}, "a name, not {'id': 1}"),
     ("template_options", 3, "a mapping, not 3"),
     ("template_options", [["enable_thinking", True]], "a mapping"),

@@ -216,6 +216,14 @@ def test_a_model_that_is_nowhere_is_named(
         find_model(name, lambda _: None)
 
 
+@pytest.mark.parametrize("key", ["model", "draft", "draft_kind"])
+def test_an_empty_name_is_no_default(folder: Path, key: str) -> None:
+    with pytest.raises(mlxfill.ConfigError, match=f"{key} is empty"):
+        mlxfill.load(folder, config={key: ""})
+    with pytest.raises((mlxfill.ModelError, mlxfill.PluginError), match=r"is empty|draft kind ''"):
+        mlxfill.load(**{"model": folder, "plugins": [], "config": {}, key: ""})
+
+
 def test_a_file_is_no_model(folder: Path) -> None:
     with pytest.raises(FileNotFoundError, match="is a file; a model is a folder"):
         loaded(folder / "config.json")

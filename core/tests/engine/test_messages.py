@@ -44,6 +44,7 @@ def test_arguments_of_calls_become_objects_and_the_messages_stay() -> None:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
+        ({"role": "", "content": "a"}, " has no role: {'role': '', 'content': 'a'}"),
         ({"role": "user", "content": 5}, ": content must be a string or text parts, not 5"),
         ({"role": "user", "content": {}}, ": content must be a string or text parts, not {}"),
         (

@@ -16,17 +16,17 @@ from urllib.parse import urlsplit
 
 import attrs
 import httpx
+import pytest
 import typer
 from typer.main import get_command
 
 from mlxfill.cli import main
 from mlxfill_serve import ServeSettings
 from mlxfill_serve.command import serve
+from mlxfill_serve.server import exposure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pytest
 
 CHAT = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "Where is send_key used?"}]
@@ -155,7 +155,8 @@ def test_wrong_use_gets_one_line(
         (("--port", "70000"), "port must be a whole number from 0 to 65535, not 70000"),
         (("--rows", "0"), "rows must be a whole number of at least 1, not 0"),
         (("--host", "300.1.1.1", "--port", "0"), "cannot listen on 300.1.1.1"),
-        (("--api-key", ""), "api_key must not be empty"),
+        (("--api-key", ""), "--api-key is empty: give it a value, or leave it out"),
+        (("--host", ""), "--host is empty"),
         (("--adapter", "sql"), "--adapter must be NAME=FOLDER, not 'sql'"),
         (("--adapter", "a=x", "--adapter", "a=y"), "--adapter names 'a' twice"),
         (("--port", "0", "--adapter", f"a={workplace}"), "no adapter_config.json there"),
@@ -166,6 +167,9 @@ def test_wrong_use_gets_one_line(
         assert told in complaint(capsys, *arguments)
     (workplace / "mlxfill.toml").write_text("[plugins.serve]\nrow = 3\n")
     assert "plugins.serve.row" in complaint(capsys)
+    for key in ("host", "api_key"):
+        (workplace / "mlxfill.toml").write_text(f"[plugins.serve]\n{key} = ''\n")
+        assert f"{key} is empty" in complaint(capsys)
     monkeypatch.setenv("MLXFILL_PLUGINS__SERVE__PORT", "high")
     (workplace / "mlxfill.toml").unlink()
     assert "port" in complaint(capsys)
@@ -180,6 +184,13 @@ def test_a_taken_port_is_told_before_the_model_is_loaded(
         port = str(taken.getsockname()[1])
         said = complaint(capsys, "--port", port, "--model", "nothing-here")
     assert f"cannot listen on 127.0.0.1 port {port}: Address already in use; --port N" in said
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "192.168.1.7", "::", "fe80::1%eth0"])  # noqa: S104
+def test_a_server_without_a_key_says_who_may_ask_it(address: str) -> None:
+    assert exposure(address, None).startswith(f"whoever reaches {address} may send requests: --api")
+    assert exposure(address, "secret") == ""
+    assert exposure("127.0.0.1", None) == exposure("::1", None) == ""
 
 
 def test_the_page_on_serving_names_every_option_and_setting() -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
+from mlxfill.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -44,7 +46,10 @@ def invocation(ctx: typer.Context) -> Invocation:
 
 
 def take_options(arguments: Sequence[str]) -> tuple[Invocation, list[str]]:
-    """The options, which may stand anywhere before ``--``, and the arguments without them."""
+    """The options, which may stand anywhere before ``--``, and the arguments without them.
+
+    :raises InputError: ``--config`` is empty.
+    """
     taken = Invocation()
     rest: list[str] = []
     waiting = list(arguments)
@@ -55,9 +60,15 @@ def take_options(arguments: Sequence[str]) -> tuple[Invocation, list[str]]:
         if argument == "--debug":
             taken.debug = True
         elif argument == "--config" and waiting:
-            taken.config_file = Path(waiting.pop(0))
+            taken.config_file = _file(waiting.pop(0))
         elif argument.startswith("--config="):
-            taken.config_file = Path(argument.removeprefix("--config="))
+            taken.config_file = _file(argument.removeprefix("--config="))
         else:
             rest.append(argument)
     return taken, rest
+
+
+def _file(text: str) -> Path:
+    if not text:
+        raise InputError("--config is empty: give it a value, or leave it out")
+    return Path(text)

@@ -72,8 +72,8 @@ class Loading:
         """
         from mlxfill.plugins import scan
 
-        named = self.model or config.model
-        if named:
+        named = config.model if self.model is None else self.model
+        if named is not None:
             return named
         installed = scan()
         if EMBEDDED in installed.models or f"model-{EMBEDDED}" in installed.plugins:

@@ -13,6 +13,7 @@ import typer
 from typer.main import get_group
 
 from mlxfill.cli.app import build
+from mlxfill.cli.blanks import refuse_blanks
 from mlxfill.cli.invocation import Invocation, take_options
 from mlxfill.cli.streams import replace_closed
 from mlxfill.errors import (
@@ -39,10 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     :returns: 0 done, 1 the work failed, 2 wrong use, 130 stopped by Ctrl-C.
     """
-    invocation, rest = take_options(sys.argv[1:] if arguments is None else arguments)
+    invocation = Invocation()
     replace_closed()
     streams = sys.stdout, sys.stderr
     try:
+        invocation, rest = take_options(sys.argv[1:] if arguments is None else arguments)
         return _run(invocation, rest or ["--help"])
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -65,9 +67,9 @@ def _run(invocation: Invocation, arguments: list[str]) -> int:
             announce(app)
         else:
             add_command(app, word, invocation)
-    code = get_group(app).main(
-        arguments, prog_name="mlxfill", standalone_mode=False, obj=invocation
-    )
+    group = get_group(app)
+    refuse_blanks(group, arguments)
+    code = group.main(arguments, prog_name="mlxfill", standalone_mode=False, obj=invocation)
     return code if isinstance(code, int) else DONE
 
 

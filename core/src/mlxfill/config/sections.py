@@ -130,9 +130,9 @@ class Config:
     A key that is not in it has its default.  ``file``: the file that was read.
     """
 
-    model: str | None = None
-    draft: str | None = None
-    draft_kind: str | None = None
+    model: str | None = field(default=None, validator=rules.filled)
+    draft: str | None = field(default=None, validator=rules.filled)
+    draft_kind: str | None = field(default=None, validator=rules.filled)
     num_draft_tokens: int | None = field(default=None, validator=rules.whole(0, optional=True))
     plugins: Plugins = field(factory=Plugins)
     generation: Generation = field(factory=Generation)

@@ -125,7 +125,10 @@ class Engine:
         self.drafter: Drafter | None = None
         self._closed = False
         try:
-            self._mount(draft or self.config.draft, draft_kind or self.config.draft_kind)
+            self._mount(
+                self.config.draft if draft is None else draft,
+                self.config.draft_kind if draft_kind is None else draft_kind,
+            )
         except BaseException:
             self.target.close()
             raise
@@ -324,7 +327,8 @@ class Engine:
     def _mount(self, artifact: str | os.PathLike[str] | None, name: str | None) -> None:
         """Load the drafter that was asked for, or the head that lies in the model's folder."""
         asked = artifact is not None or name is not None
-        artifact = artifact or bundled(self.plugins, self.target, name, self.faults)
+        if artifact is None:
+            artifact = bundled(self.plugins, self.target, name, self.faults)
         if not asked and (artifact is None or self.num_draft_tokens == 0):
             return
         try:

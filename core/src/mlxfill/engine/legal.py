@@ -24,8 +24,8 @@ def has(*methods: str) -> Rule:
 
 
 def name(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
-    """A string, or None."""
-    if value is not None and not isinstance(value, str):
+    """A string that is not empty, or None."""
+    if value is not None and not (isinstance(value, str) and value):
         refuse(attribute, "a name", value)
 
 

@@ -40,6 +40,9 @@ def find_model(name: str, resolve: Callable[[str], Path | None]) -> Path:
 
     :raises ModelNotFoundError: there is none; names what was looked for.
     """
+    if not name:
+        message = "the name of the model is empty: give a folder, a plugin's model or a hub id"
+        raise ModelNotFoundError(message)
     path = Path(name).expanduser()
     if path.is_dir():
         return path
@@ -97,11 +100,11 @@ def load_model(
         message = f"{path} cannot be loaded: {reason(error)}"
         raise ModelError(message) from error
     model, tokenizer, config = loaded
-    check_tokenizer(path, tokenizer)
     # A prompt beyond the context gets an error of ours: transformers' warning counts as given.
     given = getattr(tokenizer, "deprecation_warnings", None)
     if isinstance(given, dict):
         given["sequence-length-is-longer-than-the-specified-maximum"] = True
+    check_tokenizer(path, tokenizer)
     if shared:
         _split(model, group, path)
     return model, tokenizer, dict(config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -85,6 +86,15 @@ def url_of(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def exposure(address: str, api_key: str | None) -> str:
+    """A line for the operator of a server that anyone can ask who reaches ``address``, else ""."""
+    if api_key is not None or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return ""
+    return (
+        f"whoever reaches {address} may send requests: --api-key KEY lets in only who has the key"
+    )
+
+
 def make_server(app: Starlette, worker: EngineThread, settings: ServeSettings) -> Server:
     """A server whose requests ``worker`` answers."""
     config = uvicorn.Config(
@@ -102,6 +112,9 @@ def make_server(app: Starlette, worker: EngineThread, settings: ServeSettings) -
 def run(app: Starlette, worker: EngineThread, settings: ServeSettings, sock: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     _say(f"mlxfill serves on {url_of(sock)}")
+    exposed = exposure(sock.getsockname()[0], settings.api_key)
+    if exposed:
+        _say(exposed)
     make_server(app, worker, settings).run(sockets=[sock])
 
 

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from attrs import field, frozen
 
-from mlxfill import InputError, rules
-
-if TYPE_CHECKING:
-    from attrs import Attribute
-
-
-def _key(_: object, attribute: Attribute[str | None], value: str | None) -> None:
-    """An empty one is a slip, as of an unset variable, that would let everybody in."""
-    if value == "":
-        raise InputError(f"{attribute.name} must not be empty: leave it out for none")
+from mlxfill import rules
 
 
 @frozen(kw_only=True)
@@ -38,9 +27,9 @@ class ServeSettings:
     ``adapters``: LoRA adapters that requests may name as their model, by name.
     """
 
-    host: str = "127.0.0.1"
+    host: str = field(default="127.0.0.1", validator=rules.filled)  # "": all addresses
     port: int = field(default=8080, validator=rules.whole(0, 65535))
-    api_key: str | None = field(default=None, repr=False, validator=_key)
+    api_key: str | None = field(default=None, repr=False, validator=rules.filled)
     rows: int = field(default=8, validator=rules.whole(1))
     queue: int = field(default=64, validator=rules.whole(0))
     timeout: float = field(default=600.0, validator=rules.number(0.001))
