@@ -220,8 +220,9 @@ def test_a_model_that_is_nowhere_is_named(
 def test_an_empty_name_is_no_default(folder: Path, key: str) -> None:
     with pytest.raises(mlxfill.ConfigError, match=f"{key} is empty"):
         mlxfill.load(folder, config={key: ""})
+    options: dict[str, Any] = {"model": folder, "plugins": [], "config": {}, key: ""}
     with pytest.raises((mlxfill.ModelError, mlxfill.PluginError), match=r"is empty|draft kind ''"):
-        mlxfill.load(**{"model": folder, "plugins": [], "config": {}, key: ""})
+        mlxfill.load(**options)
 
 
 def test_a_file_is_no_model(folder: Path) -> None:
