@@ -190,9 +190,10 @@ def test_ctrl_c_between_two_adapters_leaves_no_mixture(
     ask(engine, PLAIN)
     mlp = type(engine.model.layers[-1].mlp)
     for name in (FIRST, PLAIN, SECOND):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patch:
             patch.setattr(mlp, "__setattr__", interrupted)
-            ask(engine, FIRST)
+            with pytest.raises(KeyboardInterrupt):
+                ask(engine, FIRST)
         assert ask(engine, name) == expected[name]
 
 
@@ -237,9 +238,6 @@ def test_what_does_not_fit_is_refused_and_the_model_stays_as_it_is(
         engine.mount_adapter("none", tmp_path / "nowhere")
     folder = make_adapter(kind, tmp_path / "broken", 1)
     config = folder / "adapter_config.json"
-    config.write_text("{")
-    with pytest.raises(ModelError, match="is not JSON"):
-        engine.mount_adapter("broken", folder)
     wider = {"rank": 7, "scale": 8.0, "dropout": 0.0}
     config.write_text(json.dumps({"num_layers": 2, "lora_parameters": wider}))
     with pytest.raises(ModelError, match="does not fit"):

@@ -107,6 +107,68 @@ def test_an_adapter_that_is_not_there_is_named(folder: Path, tmp_path: Path) -> 
         loaded(folder, adapter_path=str(tmp_path / "nowhere"))
 
 
+def bad_json(adapter: Path) -> None:
+    (adapter / "adapter_config.json").write_text("{bad")
+
+
+def no_object(adapter: Path) -> None:
+    (adapter / "adapter_config.json").write_text("[]")
+
+
+def of_peft(adapter: Path) -> None:
+    (adapter / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 8}')
+
+
+def without_scale(adapter: Path) -> None:
+    config = {**LORA, "lora_parameters": {"rank": 4, "alpha": 8.0}}
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+
+
+def cut_adapter(adapter: Path) -> None:
+    file = adapter / "adapters.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+
+
+def no_adapter_weights(adapter: Path) -> None:
+    (adapter / "adapters.safetensors").unlink()
+
+
+def of_another_rank(adapter: Path) -> None:
+    config = {**LORA, "lora_parameters": {**LORA["lora_parameters"], "rank": 7}}
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (bad_json, r"adapter\S* cannot be read as JSON: Expecting property name"),
+        (no_object, r"adapter_config.json is no JSON object: it is not of the form that mlx-lm's"),
+        (of_peft, r"adapter_config.json has no num_layers: it is not of the form that mlx-lm's"),
+        (without_scale, r"adapter_config.json has no lora_parameters.scale: it is not of the form"),
+        (cut_adapter, "adapters.safetensors is no whole safetensors file"),
+        (no_adapter_weights, "no adapters.safetensors there"),
+        (
+            of_another_rank,
+            r"fit this model: [^;]+: adapter shape \(64, 4\) [^;]+ \(64, 7\); [^;]+; and \d+ more",
+        ),
+    ],
+)
+def test_a_broken_adapter_is_named_in_one_line(
+    folder: Path, adapter: Path, damage: Callable[[Path], None], named: str
+) -> None:
+    damage(adapter)
+    with loaded(folder) as engine:
+        expected = engine.generate(PROMPT, max_tokens=6).tokens
+        with pytest.raises(mlxfill.ModelError, match=named) as mounting:
+            engine.mount_adapter("sql", adapter)
+        assert engine.generate(PROMPT, max_tokens=6).tokens == expected
+    with pytest.raises(mlxfill.ModelError, match=named) as loading:
+        loaded(folder, adapter_path=str(adapter))
+    assert str(loading.value) == str(mounting.value)
+    assert str(loading.value).startswith(f"adapter {adapter}")
+    assert "\n" not in str(loading.value)
+
+
 # --- what is wrong with a folder -------------------------------------------------------------
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from mlxfill.errors import InputError, ModelError, ModelNotFoundError, reason
+from mlxfill.errors import InputError, ModelError
+from mlxfill.model.adapterfiles import WHOLE, check_adapter, put_into
 from mlxfill.nearest import did_you_mean
 
 if TYPE_CHECKING:
     import os
 
     import mlx.nn as nn
-
-CONFIG, WEIGHTS = "adapter_config.json", "adapters.safetensors"
 
 
 @frozen
@@ -70,36 +68,21 @@ class Adapters:
         """
         if name in self._changes:
             raise InputError(f"an adapter named {name!r} is mounted already")
-        for file in (CONFIG, WEIGHTS):
-            if not (Path(folder) / file).is_file():
-                raise ModelNotFoundError(f"adapter {folder}: no {file} there")
-        self.switch(None)
-        before = dict(self._model.named_modules())
-        try:
-            adapted = self._adapted(Path(folder))
-        finally:
-            changes = list(self._differences(before))
-            _apply(changes, on=False)
-        if not (adapted and changes):
-            raise ModelError(f"adapter {folder} changes no layer (num_layers or keys fit none)")
-        self._changes[name] = changes
-
-    def _adapted(self, folder: Path) -> bool:
-        """Let mlx-lm change the model in place."""
-        from mlx_lm.tuner.utils import load_adapters
-
-        if _is_whole_model(folder):
+        if check_adapter(folder) == WHOLE:
             raise ModelError(
                 f"adapter {folder} has fine_tune_type 'full', which is a model of its own: load"
                 " it with --adapter-path"
             )
-        training = self._model.training
+        self.switch(None)
+        before = dict(self._model.named_modules())
         try:
-            load_adapters(self._model, str(folder))
-        except Exception as error:
-            raise ModelError(f"adapter {folder} does not fit: {reason(error)}") from error
-        self._model.train(training)
-        return True
+            put_into(self._model, folder)
+        finally:
+            changes = list(self._differences(before))
+            _apply(changes, on=False)
+        if not changes:
+            raise ModelError(f"adapter {folder} changes no layer (num_layers or keys fit none)")
+        self._changes[name] = changes
 
     def _differences(self, before: dict[str, nn.Module]) -> list[_Change]:
         """The topmost modules that are others than before."""
@@ -135,16 +118,6 @@ class Adapters:
 def _apply(changes: list[_Change], *, on: bool) -> None:
     for change in changes:
         change.place.put(change.adapted if on else change.plain)
-
-
-def _is_whole_model(folder: Path) -> bool:
-    import json
-
-    try:
-        config = json.loads((folder / CONFIG).read_bytes())
-    except ValueError as error:
-        raise ModelError(f"adapter {folder / CONFIG} is not JSON: {error}") from None
-    return isinstance(config, dict) and config.get("fine_tune_type") == "full"
 
 
 def _place(modules: dict[str, nn.Module], path: str) -> _Place:

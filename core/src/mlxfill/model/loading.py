@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.errors import BackendMissingError, ModelError, ModelNotFoundError, reason
+from mlxfill.model.adapterfiles import check_adapter, put_into
+from mlxfill.model.files import check_header, read_json
 from mlxfill.model.vocabulary import check_tokenizer, check_vocabulary_file
 from mlxfill.nearest import did_you_mean
 
@@ -88,18 +89,19 @@ def load_model(
     """
     require_backend()
     check_files(path)
-    if adapter_path is not None and not (Path(adapter_path) / "adapter_config.json").is_file():
-        message = f"adapter {adapter_path}: no adapter_config.json there"
-        raise ModelNotFoundError(message)
+    if adapter_path is not None:
+        check_adapter(adapter_path)
     from mlx_lm import load
 
     shared = group is not None and group.size() > 1
     try:
-        loaded: Any = load(str(path), adapter_path=adapter_path, lazy=shared, return_config=True)
+        loaded: Any = load(str(path), lazy=shared, return_config=True)
     except Exception as error:
         message = f"{path} cannot be loaded: {reason(error)}"
         raise ModelError(message) from error
     model, tokenizer, config = loaded
+    if adapter_path is not None:
+        put_into(model, adapter_path)
     # A prompt beyond the context gets an error of ours: transformers' warning counts as given.
     given = getattr(tokenizer, "deprecation_warnings", None)
     if isinstance(given, dict):
@@ -152,7 +154,7 @@ def check_files(path: Path) -> None:
     if not config.is_file():
         message = f"{path} has no config.json: is it a model folder?"
         raise ModelNotFoundError(message)
-    parsed = _json(config)
+    parsed = read_json(config)
     if not isinstance(parsed, dict) or not isinstance(parsed.get("model_type"), str):
         message = f"{config} names no model_type"
         raise ModelError(message)
@@ -168,36 +170,17 @@ def check_files(path: Path) -> None:
         message = f"{path} has no model*.safetensors"
         raise ModelNotFoundError(message)
     for file in weights:
-        _check_header(file)
+        check_header(file)
     check_vocabulary_file(path)
 
 
 def _shards(index: Path) -> set[str]:
     """The files that an index lists."""
-    parsed = _json(index)
+    parsed = read_json(index)
     listed = parsed.get("weight_map", {}) if isinstance(parsed, dict) else None
     if not isinstance(listed, dict) or not all(isinstance(s, str) for s in listed.values()):
         raise ModelError(f"{index} has no weight_map of tensors and files")
     return set(listed.values())
-
-
-def _json(path: Path) -> Any:  # noqa: ANN401
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        message = f"{path} cannot be read as JSON: {reason(error)}"
-        raise ModelError(message) from error
-
-
-def _check_header(file: Path) -> None:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, framework="numpy") as opened:
-            opened.keys()
-    except (SafetensorError, OSError) as error:
-        message = f"{file} is no whole safetensors file: {reason(error)}"
-        raise ModelError(message) from error
 
 
 def context_limit(config: dict[str, Any]) -> int | None:
