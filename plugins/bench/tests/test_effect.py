@@ -13,6 +13,7 @@ import mlxfill
 from mlxfill_bench import Answer, Answered, Effect, Measurement, effects
 from mlxfill_bench.advice import advise, best_of
 from mlxfill_bench.agreement import Deed
+from mlxfill_bench.arms import Parts
 from mlxfill_bench.figures import Figures
 from mlxfill_bench.report import show_effects, standard_output
 
@@ -59,11 +60,23 @@ def measured_effects(arms: dict[str, Any], *, rounds: int = 4, prompts: int = 3)
     )
 
 
-def measurement(arms: dict[str, Any], plugins: Mapping[str, tuple[str, ...]] | None = None) -> Any:
+def measurement(
+    arms: dict[str, Any],
+    plugins: Mapping[str, tuple[str, ...]] | None = None,
+    drafts: Mapping[str, str] | None = None,
+) -> Any:
     found = measured_effects(arms)
+    named_drafts = {effect.arm: Parts.of(effect.arm).draft for effect in found}
     named = {effect.arm: tuple(effect.arm.split("+")) for effect in found}
     plain = Figures(1.0, 1.0, 0.0, None, 0, 0, ())
-    return Measurement({}, plain, found, [], {"plain": (), **named, **(plugins or {})})
+    return Measurement(
+        {},
+        plain,
+        found,
+        [],
+        {"plain": (), **named, **(plugins or {})},
+        {**named_drafts, **(drafts or {})},
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,3 +206,16 @@ def test_a_drafter_comes_and_goes() -> None:
     assert harmful.draft is None
     undecided = advise(measurement({"draft=small": 1.0}, {"draft=small": ("x",)}), config)
     assert undecided.draft == "small"
+
+
+def test_a_drafter_without_a_word_of_its_own_goes_with_its_plugin() -> None:
+    on = {"plugins": {"enabled": ["spec-two-model", "spec-ngram"]}, "draft": "small"}
+    config, drafts = mlxfill.load_config(on), {"spec-two-model": "small"}
+    helps = advise(measurement({"spec-two-model": 0.5, "spec-ngram": 0.9}, drafts=drafts), config)
+    assert (helps.draft, helps.enabled) == ("small", ("spec-two-model",))
+    other = advise(measurement({"spec-two-model": 0.9, "spec-ngram": 0.5}, drafts=drafts), config)
+    assert (other.draft, other.enabled) == (None, ("spec-ngram",))
+    harms = advise(measurement({"spec-two-model": 1.5}, drafts=drafts), config)
+    assert (harms.draft, harms.enabled) == (None, ("spec-ngram",))
+    unasked = advise(measurement({"spec-ngram": 0.5}), config)
+    assert (unasked.draft, unasked.changes) == ("small", False)

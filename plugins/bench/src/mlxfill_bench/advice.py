@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from mlxfill_bench.arms import DRAFT, Parts
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -56,16 +54,18 @@ def advise(measured: Measurement, config: Config) -> Advice:
     """Take the fastest of the arms that help and leave the text as it is.
 
     What was measured and is not in that arm goes off.  Where no arm helps, only what does harm goes
-    off.  Plugins that were not measured stay as they are, and so do those that had nothing to offer
-    for these prompts: nothing is known about them.
+    off.  Plugins and drafters that were not measured stay as they are, and so do those that had
+    nothing to offer for these prompts: nothing is known about them.
     """
     on, best = plugins_on(config), best_of(measured.effects)
     if best is None:
         harmful = {word for effect in measured.effects for word in _harmful(effect)}
         enabled = tuple(name for name in on if name not in harmful)
-        draft = None if f"{DRAFT}{config.draft}" in harmful else config.draft
+        draft = None if config.draft in map(measured.drafts.get, harmful) else config.draft
     else:
-        chosen, draft = measured.plugins[best.arm], Parts.of(best.arm).draft
+        chosen, draft = measured.plugins[best.arm], measured.drafts[best.arm]
+        if draft is None and config.draft not in _drafts_tried(measured):
+            draft = config.draft
         tried = {name for e in measured.effects if e.offered for name in measured.plugins[e.arm]}
         others = [name for name in on if name not in chosen and name not in tried]
         enabled = (*chosen, *others)
@@ -90,6 +90,11 @@ def plugins_on(config: Config) -> tuple[str, ...]:
     if config.plugins.enabled is not None:
         return config.plugins.enabled
     return tuple(sorted({entry.name for entry in entry_points(group="mlxfill")}))
+
+
+def _drafts_tried(measured: Measurement) -> set[str | None]:
+    """Drafters that had something to offer in some arm."""
+    return {measured.drafts[effect.arm] for effect in measured.effects if effect.offered}
 
 
 def _harmful(effect: Effect) -> Iterator[str]:

@@ -60,13 +60,18 @@ class Plan:
 
 @frozen
 class Measurement:
-    """What came out.  ``plugins``: for each arm those that must be on for it."""
+    """What came out.
+
+    ``plugins``: for each arm those that must be on for it; ``drafts``: the drafter that the config
+    must name for it, None for none.
+    """
 
     facts: Mapping[str, Any]
     plain: Figures
     effects: Sequence[Effect]
     observed: Sequence[Observed]
     plugins: Mapping[str, tuple[str, ...]]
+    drafts: Mapping[str, str | None]
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, without the texts."""
@@ -108,6 +113,7 @@ def watched(
         effects(answered, observed, slack=plan.slack, seed=plan.seed),
         observed,
         {name: needed(engine, name) for name, engine in engines.items()},
+        {name: engine.config.draft for name, engine in engines.items()},
     )
 
 
