@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import pytest
 
+import mlxfill
 from mlxfill import InputError
-from mlxfill.testing import engine_with, shared_model
+from mlxfill.testing import engine_with, shared_model, tiny_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,6 +82,51 @@ def test_a_sampler_that_gives_no_id_is_named(sampler: Any, shown: str) -> None:
     assert told.startswith(
         f"sampler must return an array of one id a row, of shape (1,), not {shown}"
     )
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        (lambda _: None, "None"),
+        (lambda _: 5, "5"),
+        (lambda logits: logits[0], "shape (64,)"),
+        (lambda logits: [[0.0] * 64] * len(logits), "[[0.0, 0.0"),
+    ],
+)
+def test_a_logits_processor_that_gives_no_logits_is_named(answer: Any, shown: str) -> None:
+    def process(_: mx.array, logits: mx.array) -> Any:
+        return answer(logits)
+
+    told = said(lambda engine: engine.generate(PROMPT, logits_processors=[process]))
+    expected = "a logits processor must return logits of shape (1, 64), not "
+    assert told.startswith(expected + shown)
+
+
+def test_what_a_logits_processor_raises_is_the_callers() -> None:
+    def process(_: mx.array, logits: mx.array) -> mx.array:
+        raise LookupError(logits.ndim)
+
+    with engine_with(shared_model("llama")) as engine, pytest.raises(LookupError, match="2"):
+        engine.generate(PROMPT, logits_processors=[process])
+
+
+def test_a_name_in_the_place_of_a_model_is_told_what_to_do() -> None:
+    model, tokenizer = shared_model("llama"), tiny_tokenizer()
+    calls: list[tuple[Callable[..., object], str]] = [
+        (mlxfill.stream_generate, "x"),
+        (lambda *given: mlxfill.Engine(*given[:2], plugins=[], config={}), ""),
+    ]
+    for call, prompt in calls:
+        with pytest.raises(InputError, match=r"not the name 'tiny': mlxfill.load\('tiny'\) makes"):
+            call("tiny", None, prompt)
+        with pytest.raises(InputError, match=r"model must be one that mlx_lm.load gives, not None"):
+            call(None, tokenizer, prompt)
+        with pytest.raises(InputError, match=r"tokenizer must be the one .* not None"):
+            call(model, None, prompt)
+        with pytest.raises(InputError, match=r"model must .* of the type TokenizerWrapper$"):
+            call(tokenizer, model, prompt)
+    with pytest.raises(InputError, match=r"a folder or a name, not an object of the type Model: "):
+        mlxfill.load(model)
 
 
 def test_a_result_is_shown_without_its_ids() -> None:

@@ -11,6 +11,7 @@ from mlx_lm.generate import GenerationResponse, generation_stream
 from mlxfill.engine.engine import Engine
 from mlxfill.engine.results import SAMPLED
 from mlxfill.errors import InputError
+from mlxfill.model.given import check_loaded
 from mlxfill.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -63,8 +64,10 @@ def stream_generate(  # noqa: PLR0913, PLR0917 - mlx-lm's signature
     target did not choose alone.  ``engine_options``: keywords of ``mlxfill.Engine``
     (``plugins``, ``config``, ``draft``, ...).
 
-    :raises ValueError: ``max_tokens`` is 0, as in mlx-lm, or a value is not legal.
+    :raises ValueError: ``max_tokens`` is 0, as in mlx-lm, a value is not legal, or the model is a
+        name where mlx-lm takes a loaded one.
     """
+    check_loaded(model, tokenizer)
     if max_tokens == 0:
         message = "max_tokens must be at least 1, or -1 for no limit, not 0"
         raise InputError(message)

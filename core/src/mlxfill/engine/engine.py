@@ -21,6 +21,7 @@ from mlxfill.engine.scheduler import MAX_ROWS
 from mlxfill.engine.trace import Tracing
 from mlxfill.engine.unread import Unread
 from mlxfill.errors import DrafterError, InputError
+from mlxfill.model.given import check_loaded
 from mlxfill.model.loading import settle_randomness
 from mlxfill.model.reading import parameters
 from mlxfill.model.target import Target
@@ -79,10 +80,12 @@ class Engine:
         :param curve: a known cost curve; measured when first needed otherwise.
         :param stream: mlx stream to compute on, mlx-lm's generation stream by default.
         :param group: the ranks that ``model`` was sharded over (``model.shard(group)``), if it was.
+        :raises InputError: model or tokenizer is none, a name for instance.
         """
         from mlx_lm.generate import generation_stream
         from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+        check_loaded(model, tokenizer)
         if num_draft_tokens is not None and not (
             is_whole(num_draft_tokens) and num_draft_tokens >= 0
         ):

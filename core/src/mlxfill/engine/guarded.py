@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 from attrs import frozen
 
-from mlxfill.errors import MlxfillError, PluginError
+from mlxfill.errors import InputError, MlxfillError, PluginError
 from mlxfill.plugins.faults import one_line
 
 if TYPE_CHECKING:
@@ -49,6 +49,24 @@ class NamedProcessor:
             if answer.shape != logits.shape:
                 raise ValueError(f"answered shape {answer.shape} for logits {logits.shape}")
             return answer
+
+
+@frozen
+class CheckedProcessor:
+    """A logits processor of the caller.  What it raises passes as it is."""
+
+    process: Callable[[mx.array, mx.array], mx.array]
+
+    def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
+        """``[L]`` tokens and ``[1, V]`` logits to logits; ``InputError`` for anything else."""
+        answer = self.process(tokens, logits)
+        if isinstance(answer, mx.array) and answer.shape == logits.shape:
+            return answer
+        shown = f"shape {answer.shape}" if isinstance(answer, mx.array) else f"{answer!r:.80}"
+        raise InputError(
+            f"a logits processor must return logits of shape {logits.shape}, not"
+            f" {' '.join(shown.split())}"
+        )
 
 
 @frozen(eq=False)

@@ -9,6 +9,7 @@ from mlxfill.engine.checkpoint.identity import lasting
 from mlxfill.engine.checkpoint.plain import unpacked
 from mlxfill.engine.engine import Engine
 from mlxfill.errors import CheckpointError
+from mlxfill.model.given import check_name
 from mlxfill.model.loading import context_limit, find_model, load_model
 from mlxfill.plugins import PluginManager
 
@@ -42,6 +43,7 @@ def load(  # noqa: PLR0913
     :param group: ranks that share the model, each holding a slice of it; None: this process alone.
     :raises ModelError, ConfigError, PluginError, DrafterError: each one line, with the remedy.
     """
+    check_name(model)
     settled = load_config(config)
     manager = PluginManager.load(settled, plugins)
     path = find_model(str(model), manager.resolve_model)

@@ -14,7 +14,7 @@ from mlxfill.engine.checkpoint.keeper import Keeper
 from mlxfill.engine.checkpoint.plain import packed
 from mlxfill.engine.forward import Forwarder
 from mlxfill.engine.gate import CostCurve, Gate
-from mlxfill.engine.guarded import NamedProcessor
+from mlxfill.engine.guarded import CheckedProcessor, NamedProcessor
 from mlxfill.engine.holder import find_holder
 from mlxfill.engine.method import check_method
 from mlxfill.engine.prompt import renderer
@@ -157,7 +157,7 @@ class Opening:
         processors = [
             *request.sampling.processors(),
             *(NamedProcessor(plugin, processor) for plugin, processor in theirs),
-            *options.logits_processors,
+            *map(CheckedProcessor, options.logits_processors),
             # Last: nobody may allow what the schema forbids.
             *([self._holder.mask] if self._holder else ()),
         ]
