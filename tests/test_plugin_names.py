@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from mlxfill import PluginError, load
 from mlxfill.cli import main
 from mlxfill.config import load_config
 from mlxfill.plugins import PluginManager
+from mlxfill.plugins.advice import FIRST_PARTY
 
 
 def test_without_a_list_fixed_text_comes_before_echoes_and_echoes_before_lookups() -> None:
@@ -17,7 +22,19 @@ def test_without_a_list_fixed_text_comes_before_echoes_and_echoes_before_lookups
     assert names.index("constrain") < names.index("fill-echo")
 
 
-@pytest.mark.parametrize("slip", ["spec-ngrm", "ngram", "ngrm", "mlxfill-spec-ngram"])
+def test_the_plugins_that_may_be_advised_are_those_of_this_project() -> None:
+    folders = Path(__file__).parents[1].glob("plugins/*/pyproject.toml")
+    names = [tomllib.loads(file.read_text("utf-8"))["project"]["name"] for file in folders]
+    assert sorted(f"mlxfill-{name}" for name in FIRST_PARTY) == sorted(names)
+
+
+def test_the_last_words_of_a_plugins_name_will_do(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["generate", "--model", "tiny", "-m", "1", "--json", "--plugins", "echo,ngram", "Hi"]
+    assert main(asked) == 0
+    assert json.loads(capsys.readouterr().out)["faults"] == []
+
+
+@pytest.mark.parametrize("slip", ["spec-ngrm", "ngrm", "mlxfill-spec-ngram"])
 def test_a_slip_gets_the_name_that_was_meant(slip: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = f"plugin {slip!r} is not installed; did you mean 'spec-ngram'?"
     with pytest.raises(PluginError) as caught:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mlxfill import ConfigError, InputError, PluginError, load_config
-from mlxfill.plugins import PluginManager, scan
+from mlxfill.plugins import PluginManager, missing, scan
 from mlxfill.testing.installed import HEADER
 
 if TYPE_CHECKING:
@@ -163,9 +163,9 @@ def test_a_listed_plugin_that_is_missing_gets_the_pip_command(
     assert str(caught.value) == (
         "mlxfill.toml: plugins.enabled: plugin 'zz-eco' is not installed; did you mean 'zz-echo'?"
     )
-    assert refusal(names=["zz-qqqqqq"]) == [
-        "plugin 'zz-qqqqqq' is not installed; try: pip install mlxfill-zz-qqqqqq"
-    ]
+    there_are = ", ".join(sorted(scan().plugins))
+    (line,) = refusal(names=["zz-qqqqqq"])
+    assert line == f"plugin 'zz-qqqqqq' is not installed; there are: {there_are}"
 
 
 @pytest.mark.parametrize(
@@ -176,12 +176,24 @@ def test_a_slip_is_no_advice_to_install_something(site: FakeSite, slip: str) -> 
     assert refusal(names=[slip]) == [f"plugin {slip!r} is not installed; did you mean 'zz-pigeon'?"]
 
 
-@pytest.mark.parametrize("name", ["zz-parrot", "mlxfill-zz-parrot"])
-def test_another_plugin_of_the_family_is_no_slip(site: FakeSite, name: str) -> None:
+@pytest.mark.parametrize("name", ["zz-parrot", "mlxfill-zz-parrot", "zz-foo"])
+def test_nobody_is_told_to_install_what_a_stranger_may_have_published(
+    site: FakeSite, name: str
+) -> None:
     site.add("zz-pigeon")
-    assert refusal(names=[name]) == [
-        f"plugin {name!r} is not installed; try: pip install mlxfill-zz-parrot"
-    ]
+    (line,) = refusal(names=[name])
+    assert line.startswith(f"plugin {name!r} is not installed; there are: ")
+    assert "pip" not in line
+
+
+def test_plugins_of_this_project_get_the_pip_command() -> None:
+    assert str(missing("spec-ngram", [])) == (
+        "plugin 'spec-ngram' is not installed; try: pip install mlxfill-spec-ngram"
+    )
+    assert str(missing("spec-ngrm", ["serve"])) == (
+        "plugin 'spec-ngrm' is not installed; did you mean 'spec-ngram'? "
+        "try: pip install mlxfill-spec-ngram"
+    )
 
 
 def test_trust_in_a_plugin_that_is_missing_stops_the_start(site: FakeSite) -> None:

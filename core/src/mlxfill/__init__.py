@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from mlxfill.hookspecs import hookimpl
     from mlxfill.messages import for_template
     from mlxfill.model.compiled import CompiledForward
+    from mlxfill.plugins import installed_plugin
     from mlxfill.rewind.mark import CacheMark
     from mlxfill.sampling import Sampling
 
@@ -129,6 +130,7 @@ __all__ = [
     "for_template",
     "grouped",
     "hookimpl",
+    "installed_plugin",
     "load",
     "load_config",
     "stream_generate",
@@ -155,6 +157,7 @@ _HOMES = {
     "for_template": "mlxfill.messages",
     "grouped": "mlxfill.cli.groups",
     "hookimpl": "mlxfill.hookspecs",
+    "installed_plugin": "mlxfill.plugins",
     "load": "mlxfill.engine",
     "load_config": "mlxfill.config",
     "stream_generate": "mlxfill.engine.compat",

@@ -296,8 +296,13 @@ def test_a_drafter_that_does_not_fit_is_refused_and_the_model_given_back() -> No
 
 
 def test_a_kind_of_drafter_that_no_plugin_has() -> None:
-    with pytest.raises(PluginError, match=r"'mtp'.*pip install mlxfill-spec-mtp"):
+    with pytest.raises(PluginError, match=r"'mtp'.*; pip install mlxfill-spec-qwen-mtp$"):
         engine_with(shared_model("llama"), draft_kind="mtp")
+    with pytest.raises(PluginError, match=r"'foo' \(there are: none\)$"):
+        engine_with(shared_model("llama"), draft_kind="foo")
+    guest = Guest(drafter=ScriptedDrafter(script=Script(PROMPT, 1.0)))
+    with pytest.raises(PluginError, match=r"\(there are: scripted\); did you mean 'scripted'\?$"):
+        engine_with(shared_model("llama"), guest, draft_kind="scriptd")
 
 
 def test_a_drafter_where_none_can_read_it(tmp_path: Any) -> None:

@@ -12,17 +12,17 @@ CONFIG = {"gate": {"enabled": False}}
 
 
 def test_arms_are_plugins_joined_by_plus_and_plain_comes_first() -> None:
-    assert named_arms("a,b, a + b") == [PLAIN, "a", "b", "a+b"]
-    assert named_arms("a,plain") == [PLAIN, "a"]
+    echo, ngram = "fill-echo", "spec-ngram"
+    assert named_arms("echo,ngram, echo + ngram") == [PLAIN, echo, ngram, f"{echo}+{ngram}"]
+    assert named_arms("fill-echo,plain") == [PLAIN, echo]
 
 
 def test_the_last_words_of_a_plugins_name_will_do() -> None:
-    assert named_arms("ngram,echo+ngram,qwen-mtp,none") == [
+    assert named_arms("ngram,echo+ngram,qwen-mtp") == [
         PLAIN,
         "spec-ngram",
         "fill-echo+spec-ngram",
         "spec-qwen-mtp",
-        "none",
     ]
     assert named_arms("draft=ngram,ngram + draft=some/folder") == [
         PLAIN,
@@ -38,10 +38,10 @@ def test_the_last_words_of_a_plugins_name_will_do() -> None:
         ("draft=", "an arm is plugins joined by +, not 'draft='"),
         ("draft=a+draft=b", "an arm has one drafter"),
         ("", "an arm is plugins joined by"),
-        ("a,", "an arm is plugins joined by"),
-        ("a++b", "not 'a++b'"),
-        ("a+plain", "not 'a+plain'"),
-        ("a,b,a", "a is named twice"),
+        ("echo,", "an arm is plugins joined by"),
+        ("echo++serve", "not 'fill-echo++serve'"),
+        ("echo+plain", "not 'fill-echo+plain'"),
+        ("echo,serve,echo", "fill-echo is named twice"),
         ("plain", "name plugins to hold against plain"),
     ],
 )
@@ -76,7 +76,9 @@ def test_without_names_each_source_that_is_on_and_all_of_them() -> None:
 def test_without_names_and_without_sources_there_is_nothing_to_measure() -> None:
     config = mlxfill.load_config({"plugins": {"enabled": ["model-tiny"]}})
     with (
-        pytest.raises(mlxfill.InputError, match="no plugin that proposes tokens is on"),
+        pytest.raises(
+            mlxfill.InputError, match=r"is on: switch on one of fill-echo, .*spec-ngram.*, or"
+        ),
         open_arms("tiny", None, config),
     ):
         pass

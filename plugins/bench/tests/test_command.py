@@ -300,7 +300,7 @@ def test_an_arm_that_fails_ends_with_an_exit_code(mlxfill: Any, site: FakeSite) 
         (["--png", "/proc/plots"], "--png /proc/plots: "),
         (["--rounds", "0"], "--rounds"),
         (["--temp", "-1"], "--temp"),
-        (["--model", "none", "--arms", "ngrm"], "plugin 'ngrm' is not installed; there are: "),
+        (["--model", "none", "--arms", "ngrm"], "plugin 'ngrm' is not installed; did you mean "),
         (["--slack", "2"], "--slack"),
         (["--rounds", "3", "replay"], "--rounds stands before replay: put it behind"),
     ],

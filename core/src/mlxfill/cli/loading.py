@@ -55,7 +55,10 @@ class Loading:
     def plugin_names(self) -> list[str] | None:
         """What ``mlxfill.load`` takes as ``plugins``.
 
+        The last words of a plugin's name will do: ``ngram``.
+
         :raises InputError: plugins are both named and switched off.
+        :raises PluginError: one is not installed.
         """
         if self.no_plugins and self.plugins:
             raise InputError(f"give either --plugins {self.plugins} or --no-plugins, not both")
@@ -63,7 +66,9 @@ class Loading:
             return []
         if self.plugins is None:
             return None
-        return [name.strip() for name in self.plugins.split(",") if name.strip()]
+        from mlxfill.plugins import installed_plugin
+
+        return [installed_plugin(name.strip()) for name in self.plugins.split(",") if name.strip()]
 
     def model_name(self, config: Config) -> str:
         """The model of the command line, of the config, or the embedded one.

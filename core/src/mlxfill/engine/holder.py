@@ -50,9 +50,5 @@ def find_holder(plugins: PluginManager, request: Request, faults: list[Fault]) -
         return Holder(*found)
     if tried:
         raise PluginError(f"plugin {tried[0].plugin!r} fails on the schema: {tried[0].message}")
-    cure = (
-        "constrain is installed, but off: list it in [plugins] enabled or in --plugins"
-        if plugins.is_off("constrain")
-        else "pip install mlxfill-constrain and switch it on"
-    )
+    cure = plugins.remedy("constrain")
     raise InputError(f"schema needs a plugin that holds replies to it: {cure}")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from mlxfill.engine.drafter import Drafter
 from mlxfill.errors import DrafterError, MlxfillError, PluginError
 from mlxfill.model.loading import find_model
+from mlxfill.nearest import did_you_mean, plugin_meant
+from mlxfill.plugins.advice import DRAFTERS
 from mlxfill.plugins.faults import one_line, recorded
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
     Kinds = Sequence[tuple[str, DraftKind]]
 
+OF_FOLDERS = ("spec-two-model", "spec-qwen-mtp")
+"""Plugins of this project that draft with what lies in a folder."""
 NUMBERS = {"weights_bytes": (int, 0), "default_depth": (int, 1)}
 """What is reckoned with of a provider: types and least values."""
 BUNDLED = "mtp"
@@ -38,9 +42,8 @@ def mount(
     :param no_rewind: why the target cannot take tokens back; "" when it can.
     :raises DrafterError, PluginError, ModelNotFoundError: one line, with the remedy.
     """
-    kinds = plugins.draft_kinds()
     path = None if artifact is None else find_model(str(artifact), plugins.resolve_model)
-    plugin, kind = _named(kinds, path, name) if name is not None else _detected(kinds, path)
+    plugin, kind = _named(plugins, path, name) if name is not None else _detected(plugins, path)
     reason = no_rewind()
     if reason:
         raise DrafterError(f"this model cannot use a drafter: {reason}")
@@ -93,26 +96,31 @@ def _detects(plugin: str, kind: DraftKind, folder: Path) -> bool:
         raise PluginError(cause) from error
 
 
-def _named(kinds: Kinds, path: Path | None, name: str) -> tuple[str, DraftKind]:
+def _named(plugins: PluginManager, path: Path | None, name: str) -> tuple[str, DraftKind]:
+    kinds = plugins.draft_kinds()
     for plugin, kind in kinds:
         if name in (kind.name, plugin):
             if kind.needs_artifact and path is None:
                 raise DrafterError(f"draft kind {name!r} needs a draft model: --draft PATH")
             return plugin, kind
-    distribution = name if name.startswith("spec-") else f"spec-{name}"
+    ours = plugin_meant(name, DRAFTERS)
+    remedy = plugins.remedy(ours) if ours else ""
+    slip = "" if remedy else did_you_mean(name, [kind.name for _, kind in kinds])
     raise PluginError(
-        f"no plugin that is on has the draft kind {name!r} (there are: {_known(kinds)}); "
-        f"pip install mlxfill-{distribution}"
+        f"no plugin that is on has the draft kind {name!r} (there are: {_known(kinds)})"
+        f"{f'; {remedy}' if remedy else slip}"
     )
 
 
-def _detected(kinds: Kinds, path: Path | None) -> tuple[str, DraftKind]:
+def _detected(plugins: PluginManager, path: Path | None) -> tuple[str, DraftKind]:
+    kinds = plugins.draft_kinds()
     for plugin, kind in sorted(kinds, key=lambda each: each[1].fallback):
         if path is not None and kind.needs_artifact and _detects(plugin, kind, path):
             return plugin, kind
+    remedy = plugins.remedy(*OF_FOLDERS)
     raise PluginError(
-        f"no plugin that is on can draft with {path} (kinds: {_known(kinds)}); "
-        "pip install mlxfill-spec-two-model or mlxfill-spec-qwen-mtp"
+        f"no plugin that is on can draft with {path} (kinds: {_known(kinds)})"
+        f"{f'; {remedy}' if remedy else ''}"
     )
 
 

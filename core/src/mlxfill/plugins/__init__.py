@@ -3,6 +3,7 @@
 From what is installed to an answer that can be relied on::
 
     discovery    entry points, read without importing anything
+    advice       what to do about one that is not there
     authored     where to mend a plugin that is being written
     manager      which plugins are on, in which order, with which settings
     hooks        every hook as a typed method
@@ -11,7 +12,8 @@ From what is installed to an answer that can be relied on::
     faults       what a plugin did wrong, in one line
 """
 
-from mlxfill.plugins.discovery import Catalogue, Claim, missing, scan
+from mlxfill.plugins.advice import missing
+from mlxfill.plugins.discovery import Catalogue, Claim, installed_plugin, scan
 from mlxfill.plugins.manager import PluginManager
 
-__all__ = ["Catalogue", "Claim", "PluginManager", "missing", "scan"]
+__all__ = ["Catalogue", "Claim", "PluginManager", "installed_plugin", "missing", "scan"]

@@ -25,12 +25,13 @@ from attrs import field, frozen
 from mlxfill.contracts import MLXFILL_API, Fault
 from mlxfill.errors import PluginError
 from mlxfill.hookspecs import PROJECT
-from mlxfill.nearest import plugin_meant
+from mlxfill.nearest import full_name
+from mlxfill.plugins.advice import missing
 from mlxfill.plugins.authored import authors_cure
 from mlxfill.plugins.faults import one_line, recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 COMMANDS = f"{PROJECT}.commands"
 MODELS = f"{PROJECT}.models"
@@ -129,15 +130,16 @@ class Catalogue:
         )
 
 
-def missing(name: str, installed: Iterable[str]) -> PluginError:
-    """The one line about a plugin that is not installed: a slip, or something to install."""
-    meant = plugin_meant(name, installed)
-    cure = (
-        f"did you mean {meant!r}?"
-        if meant
-        else f"try: pip install {PROJECT}-{name.removeprefix(f'{PROJECT}-')}"
-    )
-    return PluginError(f"plugin {name!r} is not installed; {cure}")
+def installed_plugin(word: str) -> str:
+    """The name of an installed plugin for that name or its last words: ``ngram``.
+
+    :raises PluginError: there is none, or not one alone; says what may have been meant.
+    """
+    installed = scan().plugins
+    name = full_name(word, installed)
+    if name is None:
+        raise missing(word, installed)
+    return name
 
 
 def _only(kind: str, claims: list[Claim]) -> Claim:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from mlxfill.contracts import Fault
 from mlxfill.errors import ConfigError, InputError, MlxfillError, PluginError
 from mlxfill.plugins import answers
-from mlxfill.plugins.discovery import missing, scan
+from mlxfill.plugins.advice import missing, to_install, to_switch_on
+from mlxfill.plugins.discovery import scan
 from mlxfill.plugins.faults import one_line
 from mlxfill.plugins.hooks import Hooks
 from mlxfill.plugins.registry import UnfitError
@@ -98,6 +99,13 @@ class PluginManager(Hooks):
         """Whether a plugin is installed, but not on."""
         installed = self._catalogue.plugins if self._catalogue else {}
         return name in installed and name not in self.names
+
+    def remedy(self, *names: str) -> str:
+        """How to have one of these plugins of this project, "" when all of them are on."""
+        off = [name for name in names if self.is_off(name)]
+        if off:
+            return to_switch_on(off)
+        return " or ".join(to_install(name) for name in names if name not in self.names)
 
     def hooks(self, name: str) -> tuple[str, ...]:
         """The hooks that a plugin implements, in the order in which they fire."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
-from mlxfill import Engine, InputError, PluginError, load
+from mlxfill import Engine, InputError, installed_plugin, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,6 +43,7 @@ def named_arms(text: str) -> list[str]:
 
     :raises InputError: an arm is empty, named twice, joins ``plain`` with plugins or has two
         drafters.
+    :raises PluginError: a plugin is not installed.
     """
     names = ["+".join(map(_full_name, arm.split("+"))) for arm in text.split(",")]
     others = [name for name in names if name != PLAIN]
@@ -61,11 +61,9 @@ def named_arms(text: str) -> list[str]:
 
 
 def _full_name(word: str) -> str:
-    """An installed plugin's name for its last words, everything else as it is."""
+    """An installed plugin's name for its last words; what names no plugin as it is."""
     word = word.strip()
-    installed = {entry.name for entry in entry_points(group="mlxfill")}
-    ending = [name for name in installed if name.endswith(f"-{word}")]
-    return ending[0] if word not in installed and len(ending) == 1 else word
+    return word if word in {"", PLAIN} or word.startswith(DRAFT) else installed_plugin(word)
 
 
 @contextmanager
@@ -82,7 +80,6 @@ def open_arms(
         draft with.
     :raises ModelError, PluginError, ConfigError, DrafterError: one line each.
     """
-    _check_installed(names or ())
     with ExitStack() as opened:
         first = opened.enter_context(load(model, plugins=[], config=_undrafted(config)))
         makers = _Makers(first, config)
@@ -92,15 +89,6 @@ def open_arms(
                 engines[name] = opened.enter_context(makers.engine(name))
                 engines[name].prepare()
         yield engines
-
-
-def _check_installed(names: Sequence[str]) -> None:
-    """Raise ``PluginError`` before a large model is loaded."""
-    installed = {entry.name for entry in entry_points(group="mlxfill")}
-    for word in (word for name in names for word in Parts.of(name).plugins):
-        if word not in installed:
-            there_are = ", ".join(sorted(installed))
-            raise PluginError(f"plugin {word!r} is not installed; there are: {there_are}")
 
 
 def needed(engine: Engine, arm: str) -> tuple[str, ...]:
@@ -144,10 +132,9 @@ class _Makers:
             drafters = [name for name in engine.plugins.names if name in self._drafters]
         on += self._drafter_that_is_on(drafters)
         if not on:
-            raise InputError(
-                "no plugin that proposes tokens is on: pip install mlxfill-spec-ngram, or name "
-                "--arms"
-            )
+            there = ", ".join(sorted({*self._sources, *self._drafters}))
+            cure = f"switch on one of {there}" if there else "pip install mlxfill-spec-ngram"
+            raise InputError(f"no plugin that proposes tokens is on: {cure}, or name --arms")
         return [*on, "+".join(on)] if len(on) > 1 else on
 
     def _drafter_that_is_on(self, plugins: Sequence[str]) -> list[str]:

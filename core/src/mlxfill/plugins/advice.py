@@ -1,0 +1,50 @@
+"""What to do about a plugin that is not there: a slip, one that is off, or one to install.
+
+A command to install something names distributions of this project and no others: whoever mistypes
+a plugin's name must not be told to install what a stranger may have published under it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mlxfill.errors import PluginError
+from mlxfill.hookspecs import PROJECT
+from mlxfill.nearest import plugin_meant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DRAFTERS = ("spec-ngram", "spec-qwen-mtp", "spec-two-model")
+FIRST_PARTY = (
+    *("bench", "constrain", "fill-echo", "fill-strict", "model-tiny", "serve"),
+    *DRAFTERS,
+)
+"""The plugins of this project."""
+
+
+def to_install(name: str) -> str:
+    """The command that brings a plugin of this project."""
+    return f"pip install {PROJECT}-{name}"
+
+
+def to_switch_on(names: Iterable[str]) -> str:
+    """What to do about installed plugins that are off."""
+    return (
+        f"{' and '.join(names)} is installed, but off: list it in [plugins] enabled or in --plugins"
+    )
+
+
+def missing(name: str, installed: Iterable[str]) -> PluginError:
+    """The one line about a plugin that is not installed."""
+    installed = sorted(installed)
+    meant, ours = plugin_meant(name, installed), plugin_meant(name, FIRST_PARTY)
+    if meant:
+        cure = f"did you mean {meant!r}?"
+    elif ours is None:
+        cure = f"there are: {', '.join(installed)}" if installed else "none is"
+    elif name in (ours, f"{PROJECT}-{ours}"):
+        cure = f"try: {to_install(ours)}"
+    else:
+        cure = f"did you mean {ours!r}? try: {to_install(ours)}"
+    return PluginError(f"plugin {name!r} is not installed; {cure}")
