@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from full_disk import full_after
 from mlxfill import BackendMissingError
 from mlxfill.cli.doctor import machine
 from mlxfill.cli.doctor.model import verdict
@@ -75,6 +76,24 @@ def test_a_model_is_examined(run: Any, findings: Any, model: str) -> None:
     assert "rewind        yes" in page
     assert page.count("█") > 6
     assert "a window of 8 costs " in page
+    assert "kept for the next start; until now" in page
+
+
+@pytest.mark.parametrize("cause", ["File too large", "Not a directory"])
+def test_a_cost_that_cannot_be_kept_is_told(
+    run: Any, model: str, own_caches: Path, cause: str
+) -> None:
+    cache = own_caches / "cache"
+    if cause == "Not a directory":
+        cache.touch()
+        page = run("doctor", "--model", model).out
+    else:
+        with full_after(0):
+            page = run("doctor", "--model", model).out
+        assert list((cache / "mlxfill" / "cost").iterdir()) == []
+    said = f"could not be kept for the next start: {cache / 'mlxfill' / 'cost'}: {cause}"
+    assert said in "".join(page.splitlines())
+    assert "kept for the next start;" not in page
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,9 @@ def curve_for(target: Target, team: Team | None = None, budget_s: float = BUDGET
     known = stored(target)
     if known is not None and known.cost(GLANCED) <= SUSPECT * glance(target):
         return known
-    return store(target, measure(target, budget_s))
+    curve = measure(target, budget_s)
+    store(target, curve)
+    return curve
 
 
 def stored(target: Target) -> CostCurve | None:
@@ -63,19 +65,32 @@ def stored(target: Target) -> CostCurve | None:
     return _read(_path(target))
 
 
-def store(target: Target, curve: CostCurve) -> CostCurve:
-    """Keep a curve for the next start; a read-only disk is no reason to fail."""
+def store(target: Target, curve: CostCurve) -> str:
+    """Keep a curve for the next start; a disk that takes nothing is no reason to fail.
+
+    :returns: why it could not be kept, "" when it is.
+    """
     path = _path(target)
     points = {str(n): round(c, 4) for n, c in curve.points.items()}
     text = json.dumps({"format": FORMAT, "points": points, "rewind": round(curve.rewind, 4)})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        _replace(path, text)
+    except OSError as error:
+        return f"{path.parent}: {error.strerror or error}"
+    return ""
+
+
+def _replace(path: Path, text: str) -> None:
+    """All of the new text or all of the old, and no third file."""
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        Path(file.name).replace(path)
-    except OSError:
-        return curve
-    return curve
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def _read(path: Path) -> CostCurve | None:

@@ -23,7 +23,8 @@ class ModelFacts:
     ``split``, ``rewind``: "" when hidden states and logits can be had apart, and when caches can
     be taken back; else the reason why not.  ``caches``: how many entries of each kind.
     ``cost``: time of a forward of n tokens relative to one token, by n; ``believed``: the same as
-    it was stored until now, None where nothing was.
+    it was stored until now, None where nothing was.  ``unkept``: why ``cost`` could not be stored
+    for the next start, "" when it was.
     """
 
     path: str
@@ -38,6 +39,7 @@ class ModelFacts:
     caches: dict[str, int]
     cost: dict[int, float]
     believed: dict[int, float] | None
+    unkept: str
     verdict: str
 
 
@@ -52,7 +54,7 @@ def examine(engine: Engine) -> ModelFacts:
     weights = [array for _, array in leaves]
     rewind = engine.no_rewind()
     before = stored(target)
-    curve = store(target, measure(target))
+    curve = measure(target)
     return ModelFacts(
         path=str(target.path),
         architecture=str(getattr(engine.model, "model_type", type(engine.model).__module__)),
@@ -66,6 +68,7 @@ def examine(engine: Engine) -> ModelFacts:
         caches=dict(Counter(type(entry).__name__ for entry in target.new_cache())),
         cost=_sizes(curve),
         believed=None if before is None else _sizes(before),
+        unkept=store(target, curve),
         verdict=verdict(curve, rewind),
     )
 

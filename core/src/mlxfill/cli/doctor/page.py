@@ -46,6 +46,8 @@ def chart(cost: dict[int, float]) -> Table:
 
 
 def _kept(model: ModelFacts) -> str:
+    if model.unkept:
+        return f"could not be kept for the next start: {model.unkept}"
     if model.believed is None:
         return "kept for the next start"
     was = model.believed[TYPICAL]
