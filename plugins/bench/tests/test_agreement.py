@@ -10,10 +10,8 @@ import pytest
 
 from mlxfill_bench.agreement import Deed, generated_deed, recorded_deed
 
-THINKING = SimpleNamespace(
-    has_thinking=True, think_end="</think>", tool_call_start="<tool_call>", has_tool_calling=True
-)
-SPEAKING = SimpleNamespace(has_thinking=False, tool_call_start=None, has_tool_calling=False)
+CALLING = SimpleNamespace(tool_call_start="<tool_call>")
+SPEAKING = SimpleNamespace(tool_call_start=None)
 
 
 def recorded(*calls: tuple[str, Any], text: str = "") -> Deed:
@@ -21,9 +19,11 @@ def recorded(*calls: tuple[str, Any], text: str = "") -> Deed:
     return recorded_deed({"role": "assistant", "content": text, "tool_calls": functions})
 
 
-def generated(text: str, *calls: tuple[str, Any], tokenizer: Any = THINKING) -> Deed:
+def generated(content: str, *calls: tuple[str, Any], tokenizer: Any = CALLING) -> Deed:
     result: Any = SimpleNamespace(
-        text=text, tool_calls=[{"name": n, "arguments": a} for n, a in calls]
+        text=f"So <tool_call> or </think> it is.</think>{content}",
+        content=content,
+        tool_calls=[{"name": n, "arguments": a} for n, a in calls],
     )
     return generated_deed(result, tokenizer)
 
@@ -57,7 +57,7 @@ def test_another_name_or_argument_is_another_call(other: tuple[str, Any]) -> Non
 
 def test_what_is_said_beside_a_call_does_not_count() -> None:
     said = "I will look.\n" + written(*READ)
-    assert generated(f"Hm.</think>{said}", READ).same(recorded(READ, text="Let me look."))
+    assert generated(said, READ).same(recorded(READ, text="Let me look."))
 
 
 def test_the_number_of_calls_counts() -> None:
@@ -70,13 +70,21 @@ def test_a_broken_call_beside_a_good_one_is_no_agreement() -> None:
     assert not generated(text, READ).same(recorded(READ))
 
 
+def test_a_quoted_marker_is_data() -> None:
+    quoting = ("write", {"text": "<tool_call> begins a call, </think> ends a thought"})
+    assert generated(written(*quoting) * 2, quoting, quoting).same(recorded(quoting, quoting))
+    assert not generated(written(*quoting) + "<tool_call>{", quoting).same(recorded(quoting))
+    said = "A thought ends with </think>."
+    assert generated(said).same(recorded(text=said))
+
+
 def test_a_call_and_a_text_differ() -> None:
     assert not generated("a.py is empty.").same(recorded(READ))
     assert not generated(written(*READ), READ).same(recorded(text="a.py is empty."))
 
 
 def test_of_a_text_neither_white_space_nor_reasoning_counts() -> None:
-    assert generated("Easy.\n</think>\n\nIt is\n  empty.").same(recorded(text="It is empty.\n"))
+    assert generated("\n\nIt is\n  empty.").same(recorded(text="It is empty.\n"))
     assert not generated("It is full.").same(recorded(text="It is empty."))
     assert not generated("It is empty").same(recorded(text="It is empty."))
 

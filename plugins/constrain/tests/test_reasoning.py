@@ -82,6 +82,7 @@ CALL = '{"name": "f", "arguments": {"a": 1}}'
         ('{"name": "f"}', [{"name": "f", "arguments": {}}]),
         ('{"name": "f", "arguments": "{}"}', [{"name": "f", "arguments": {}}]),
         (f"[{CALL}, 3]", [json.loads(CALL)]),
+        (CALL.replace("1", '"<tool_call>"'), [{"name": "f", "arguments": {"a": "<tool_call>"}}]),
         ('{"arguments": {}}', []),
         ('{"name": "f", "arguments": 3}', []),
         ('{"name": "f", "arguments": {"a": "\\ud800"}}', []),
@@ -91,7 +92,7 @@ CALL = '{"name": "f", "arguments": {"a": 1}}'
 def test_calls_are_those_with_a_name_and_arguments_in_json(
     engine: mlxfill.Engine, body: str, calls: list[Any]
 ) -> None:
-    assert written(engine, f"<tool_call>{body}</tool_call>").tool_calls == calls
+    assert written(engine, f"<tool_call>{body}</tool_call>" * 2).tool_calls == calls * 2
 
 
 def test_a_call_within_reasoning_is_none(engine: mlxfill.Engine) -> None:

@@ -18,15 +18,23 @@ def tool_calls(
     """The well-formed calls in ``text``, each ``{"name": ..., "arguments": {...}}``."""
     if not tools or not getattr(tokenizer, "has_tool_calling", False):
         return []
-    start, end, parse = tokenizer.tool_call_start, tokenizer.tool_call_end, tokenizer.tool_parser
     calls: list[Mapping[str, Any]] = []
-    for part in text.split(start)[1:]:
-        body = part.split(end)[0] if end else part
+    for body in _bodies(text, tokenizer.tool_call_start, tokenizer.tool_call_end):
         try:
-            calls += _well_formed(parse(body, list(tools)))
+            calls += _well_formed(tokenizer.tool_parser(body, list(tools)))
         except Exception:  # noqa: BLE001, S112 - a parser raises what it likes for text that is no call
             continue
     return calls
+
+
+def _bodies(text: str, start: str, end: str | None) -> Iterator[str]:
+    """What stands between the markers, where another start is data; "" ends with the next start."""
+    _, found, rest = text.partition(start)
+    while found:
+        body, found, rest = rest.partition(end or start)
+        yield body
+        if end:
+            _, found, rest = rest.partition(start)
 
 
 def _well_formed(found: object) -> Iterator[Mapping[str, Any]]:

@@ -40,13 +40,12 @@ def recorded_deed(message: Mapping[str, Any]) -> Deed:
 
 def generated_deed(result: Result, tokenizer: Any) -> Deed:  # noqa: ANN401 - mlx-lm's wrapper
     """What a generated turn does.  A broken call among the others makes all of it mere text."""
-    reply = result.text
-    if tokenizer.has_thinking:
-        reply = reply.rpartition(tokenizer.think_end)[2]
-    opening = tokenizer.tool_call_start
-    opened = reply.count(opening) if opening else 0
-    calls = result.tool_calls if opened <= len(result.tool_calls) else []
-    return Deed(tuple(map(_canonical, calls)), _normalised(reply))
+    calls, opening = tuple(map(_canonical, result.tool_calls)), tokenizer.tool_call_start
+    if opening:
+        quoted = sum(call.count(opening) for call in calls)
+        opened = result.content.count(opening) - quoted
+        calls = calls if opened <= len(calls) else ()
+    return Deed(calls, _normalised(result.content))
 
 
 def _canonical(function: Mapping[str, Any]) -> str:
