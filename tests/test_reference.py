@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 TOOLS = Path(__file__).parents[1] / "tools"
-PAGES = ("docs/hooks.md", "docs/config.md")
+PAGES = ("docs/hooks.md", "docs/contracts.md", "docs/config.md")
 
 
 @pytest.fixture
@@ -44,6 +47,38 @@ def test_every_hook_is_explained(reference: ModuleType) -> None:
         name for name in vars(mlxfill.hookspecs) if name.startswith("mlxfill_")
     }
     assert all(hook.spec.__doc__ for hook in hooks)
+
+
+def handed_over() -> dict[str, Any]:
+    """Every class of mlxfill that hooks name, or that another one of them names, by its name."""
+    classes: dict[str, Any] = {}
+    sources = [inspect.getsource(mlxfill.hookspecs)]
+    while sources:
+        nodes = ast.walk(ast.parse(sources.pop()))
+        names = {node.id for node in nodes if isinstance(node, ast.Name)} - set(classes)
+        named = {name: getattr(mlxfill, name) for name in names & set(mlxfill.__all__)}
+        found = {
+            n: kind for n, kind in named.items() if isinstance(kind, type) and n[-5:] != "Error"
+        }
+        classes |= found
+        sources += map(inspect.getsource, found.values())
+    return classes
+
+
+def test_every_object_that_a_plugin_makes_or_is_handed_is_on_the_page_of_contracts() -> None:
+    page = (TOOLS.parent / "docs" / "contracts.md").read_text("utf-8")
+    told = dict(part.split("`\n", 1) for part in page.split("\n### `")[1:])
+    classes = handed_over()
+    assert {"Request", "TokenView", "DraftRows", "LayerReplay", "Sampling"} < set(classes)
+    assert {"Proposal", "ProposalSource", "DraftCheckpoint", "TargetView"} < set(classes)
+    for name, kind in classes.items():
+        members = {*vars(kind), *getattr(kind, "__annotations__", {})}
+        public = {each for each in members if not each.startswith("_")}
+        for member in public:
+            assert re.search(rf"^- `{member}\b", told[name], re.MULTILINE), (name, member)
+            is_explained = re.search(rf"^- `{member}\b.+?`: ", told[name], re.MULTILINE)
+            by_its_class = f"`{member}" in told[name].split("\n- ", 1)[0]
+            assert is_explained or by_its_class or name == "Sampling", (name, member)
 
 
 class Unheard(KVCache):

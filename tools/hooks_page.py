@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from mlxfill import hookspecs
-from pages import as_markdown
+from pages import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SECTION = re.compile(r"^# --- (.+?) -+$|^def (mlxfill_\w+)\(", re.MULTILINE)
-FIELD = re.compile(r"^:(param \w+|returns|raises [^:]+):", re.MULTILINE)
 WIDTH = 60
 LOOP = ("the decode loop", "no hook: it calls the objects that the hooks returned")
 LOOP_COMES_BEFORE = "during and after a request"
@@ -85,26 +84,7 @@ def reference() -> str:
 
 
 def _section(hook: Hook) -> str:
-    told, *fields = _split(inspect.getdoc(hook.spec) or "")
     facts = f"*{hook.moment}* · answers `{hook.returns}`"
     if hook.first_wins:
         facts += " · the first answer wins"
-    paragraphs = map(as_markdown, told.split("\n\n"))
-    parts = [f"### `{hook.signature}`", facts, *paragraphs, "\n".join(fields)]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _split(text: str) -> list[str]:
-    """The text of a docstring, then its fields as list items."""
-    marks = [match.start() for match in FIELD.finditer(text)]
-    if not marks:
-        return [text.strip()]
-    parts = [text[a:b] for a, b in zip(marks, [*marks[1:], len(text)], strict=True)]
-    return [text[: marks[0]].strip(), *map(_item, parts)]
-
-
-def _item(field: str) -> str:
-    _, kind, text = field.split(":", 2)
-    word, _, name = kind.partition(" ")
-    label = {"param": f"`{name}`", "raises": f"raises `{name}`", "returns": "returns"}[word]
-    return f"- {label}: {as_markdown(text)}"
+    return f"### `{hook.signature}`\n\n{facts}\n\n{described(inspect.getdoc(hook.spec) or '')}"

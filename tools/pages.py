@@ -8,9 +8,12 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 
 ROOT = Path(__file__).parents[1]
+FIELD = re.compile(r"^:(param \w+|returns|raises [^:]+):", re.MULTILINE)
 
 
 def renewed(page: str, name: str, text: str) -> str:
@@ -29,7 +32,30 @@ def renewed(page: str, name: str, text: str) -> str:
 def as_markdown(docstring: str) -> str:
     """A docstring's inline marks and spacing, as Markdown has them."""
     text = re.sub(r"``(.+?)``", r"`\1`", " ".join(docstring.split()))
+    text = re.sub(r"\bdocs/([\w-]+\.md)", r"[\1](\1)", text)
     return re.sub(r"\.  (?=\S)", ". ", text)
+
+
+def described(docstring: str) -> str:
+    """A cleaned docstring: its paragraphs and examples, then its fields as a list."""
+    marks = [match.start() for match in FIELD.finditer(docstring)]
+    ends = [*marks, len(docstring)]
+    parts = [_paragraph(part) for part in docstring[: ends[0]].strip().split("\n\n")]
+    fields = [_item(docstring[a:b]) for a, b in pairwise(ends)]
+    return "\n\n".join(part for part in (*parts, "\n".join(fields)) if part)
+
+
+def _paragraph(text: str) -> str:
+    if text.startswith("    "):
+        return f"```text\n{dedent(text)}\n```"
+    return as_markdown(text).removesuffix("::").rstrip()
+
+
+def _item(field: str) -> str:
+    _, kind, text = field.split(":", 2)
+    word, _, name = kind.partition(" ")
+    label = {"param": f"`{name}`", "raises": f"raises `{name}`", "returns": "returns"}[word]
+    return f"- {label}: {as_markdown(text)}"
 
 
 def row(*cells: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import architectures_page
 import config_page
+import contracts_page
 import hooks_page
 from pages import ROOT, renewed
 
 PARTS = {
+    "docs/contracts.md": {"contracts": contracts_page.reference},
     "docs/hooks.md": {"diagram": hooks_page.diagram, "hooks": hooks_page.reference},
     "docs/config.md": {"settings": config_page.reference},
     "docs/architectures.md": {

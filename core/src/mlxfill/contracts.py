@@ -46,6 +46,9 @@ MLXFILL_API = 1
 ``MLXFILL_API = 1``; another number is refused by name."""
 
 
+# --- sources ----------------------------------------------------------------------
+
+
 class Policy(StrEnum):
     """How much a proposal claims."""
 
@@ -59,11 +62,11 @@ class Policy(StrEnum):
 class Proposal:
     """A span of token ids offered as the continuation of the session.
 
-    ``ids`` oldest first, fewer than two are no offer; ``origin`` names the producer in results
-    and colours (``template``, ``schema``, ``echo``, ``ngram``, ``draft``, ``mtp``, ``grammar``
-    or a plugin's own word); ``branch_stop`` says that the span ends where its known
-    continuations fork.  ``delimiter_bound`` spans are cut after the first of the
-    request's delimiters (spans copied from data; never template or schema spans).
+    ``ids`` oldest first, fewer than two are no offer; ``policy``: how much they claim.  ``origin``
+    names the producer in results and colours (``template``, ``schema``, ``echo``, ``ngram``,
+    ``draft``, ``mtp``, ``grammar`` or a plugin's own word); ``branch_stop`` says that the span
+    ends where its known continuations fork.  ``delimiter_bound`` spans are cut after the first of
+    the request's delimiters (spans copied from data; never template or schema spans).
     ``evidence`` counts the trailing session tokens that this continuation explains (the
     length of the matched suffix): the engine keeps acceptance statistics by it.
     """
@@ -94,8 +97,9 @@ class TokenView(Protocol):
 class ProposalSource(Protocol):
     """Knows tokens before the model does, without a model of its own.
 
-    One object a request.  The optional method ``near() -> bool`` says that an offer
-    is likely after the next token; the loop then reads that token before it
+    One object a request.  ``name`` stands in messages and statistics, ``window`` is how many
+    trailing tokens ``TokenView.tail`` must know.  The optional method ``near() -> bool`` says
+    that an offer is likely after the next token; the loop then reads that token before it
     dispatches another step.  The optional mapping ``counts`` holds the source's own counters,
     names to ints: they are added to ``stats.fill`` of the result.
     """
@@ -113,12 +117,16 @@ class ProposalSource(Protocol):
         """Learn that the first ``accepted`` ids of ``proposal`` entered.  Exactly once each."""
 
 
+# --- drafters ---------------------------------------------------------------------
+
+
 @frozen
 class DraftCheckpoint:
     """Owned, immutable state of one drafter row, fit to be stored.
 
     ``namespace`` identifies method, settings and weights; restoring under another
-    namespace or another ``processed_tokens`` raises ``DrafterError``.
+    namespace or another ``processed_tokens`` (the row's tokens but the pending one) raises
+    ``DrafterError``.  ``tensors`` and ``metadata`` are what a safetensors file can hold.
     """
 
     namespace: str
@@ -128,7 +136,10 @@ class DraftCheckpoint:
 
 
 class DraftSampling(Protocol):
-    """Draws draft tokens with the key of the target position that they predict."""
+    """Draws draft tokens with the key of the target position that they predict.
+
+    ``sampling`` is the request's.
+    """
 
     sampling: Sampling
 
@@ -142,7 +153,8 @@ class DraftSampling(Protocol):
 class TargetView(Protocol):
     """What a drafter or a generation method may ask of the target.  Arrays stay on the device.
 
-    ``path`` is the model's folder, None for a model that was handed over in memory.
+    ``layer_count``, ``hidden_size`` (H) and ``vocab_size`` (V) are the model's.  ``path`` is its
+    folder, None for a model that was handed over in memory.
     """
 
     layer_count: int
@@ -180,6 +192,7 @@ class TargetView(Protocol):
 class DraftRows(Protocol):
     """Drafts for B >= 1 rows at once; owns draft-side state only.
 
+    ``namespace``: whose checkpoints these are, made of method, settings and weights.
     ``tap_layers``: target layers whose outputs it needs, ``()`` for none; they arrive
     as ``context`` with the taps side by side on the last axis.  ``prefill_mode``:
     ``"tail-split"`` leaves the last prompt token to be drafted from (``pending``),
@@ -272,8 +285,8 @@ class DraftProvider(Protocol):
 class DraftKind:
     """One way to draft, as a plugin registers it.
 
-    ``detect(folder)`` says whether an artifact is of this kind; ``load(artifact,
-    target, settings)`` returns the provider (``artifact`` is None when
+    ``name`` is what users write; ``detect(folder)`` says whether an artifact is of this
+    kind; ``load(artifact, target, settings)`` returns the provider (``artifact`` is None when
     ``needs_artifact`` is false) and raises ``DrafterError`` when it does not fit;
     ``fallback`` kinds are asked last.  ``origin`` is the origin word of its tokens.
     """
@@ -284,6 +297,9 @@ class DraftKind:
     load: Callable[[Path | None, TargetView, Any], DraftProvider]
     needs_artifact: bool = True
     fallback: bool = False
+
+
+# --- rewinders --------------------------------------------------------------------
 
 
 class CacheRewinder(Protocol):
@@ -311,6 +327,9 @@ class LayerReplay(Protocol):
 
     def window(self) -> int:
         """Number of ids in the newest window."""
+
+
+# --- requests ---------------------------------------------------------------------
 
 
 @frozen
@@ -341,9 +360,14 @@ class Schema:
 class Request:
     """One request as plugins see it.
 
-    ``messages`` and ``tools`` are None for raw prompts.  ``render(messages, tools,
-    **options)`` renders the model's chat template to text (raises ``TemplateError``).
-    ``delimiters`` bound copied spans; ``session`` is the caller's affinity id.  ``schema``: what
+    ``prompt_ids`` and ``prompt_text``: the prompt as the model reads it, template included.
+    ``messages`` and ``tools``: what it was rendered from, in the form of OpenAI's API and
+    read-only, None for raw prompts.  ``sampling`` and ``limits`` are the request's own.
+    ``tokenizer``: mlx-lm's wrapper of the target's, with
+    ``encode(text, add_special_tokens=False)`` and ``decode(ids)``.  ``render(messages, tools,
+    **options)`` renders the model's chat template to text (raises ``TemplateError``);
+    ``template_options`` are the options of this prompt.  ``eos_ids`` end the reply,
+    ``delimiters`` bound copied spans.  ``session`` is the caller's affinity id.  ``schema``: what
     the reply must be, see ``Constraint``.
     """
 
@@ -360,6 +384,9 @@ class Request:
     session: str | None = None
     template_options: Mapping[str, Any] = field(factory=dict)
     schema: Schema | None = None
+
+
+# --- other parts of a request -----------------------------------------------------
 
 
 class Constraint(ProposalSource, Protocol):
@@ -385,7 +412,8 @@ class Constraint(ProposalSource, Protocol):
 class Fault:
     """Something that went wrong beside a request, which went on without it.
 
-    ``plugin``: whose fault, ``engine`` for the core's own; ``where``: the hook or method.
+    ``plugin``: whose fault, ``engine`` for the core's own; ``where``: the hook or method;
+    ``message``: one line.
     """
 
     plugin: str
@@ -402,7 +430,10 @@ class Event:
 
 
 class GenerationMethod(Protocol):
-    """Another way to generate, for a model that is not autoregressive."""
+    """Another way to generate, for a model that is not autoregressive.
+
+    ``name`` stands in messages.
+    """
 
     name: str
 

@@ -1,0 +1,138 @@
+"""The reference of ``docs/contracts.md``, from the docstrings of the classes themselves.
+
+The sections of ``mlxfill.contracts`` are those of the page, and its order is the order there.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from textwrap import indent
+from typing import TYPE_CHECKING, cast
+
+from attrs import frozen
+
+from mlxfill import contracts, sampling
+from mlxfill.model import compiled
+from mlxfill.rewind import mark
+from pages import described
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Member = ast.AnnAssign | ast.Assign | ast.FunctionDef
+
+SECTION = re.compile(r"^# --- (.+?) -+$", re.MULTILINE)
+DEFAULT = re.compile(r"(?<=[\w\]])=(?=\w)")
+ELSEWHERE = {
+    "drafters": ((mark, "CacheMark"), (compiled, "CompiledForward")),
+    "requests": ((sampling, "Sampling"),),
+}
+"""Public classes of other modules, by the section that they end."""
+
+
+@frozen
+class Contract:
+    """One class: where it stands on the page, and its source."""
+
+    section: str
+    tree: ast.ClassDef
+
+    @property
+    def name(self) -> str:
+        """The class."""
+        return self.tree.name
+
+
+def contracts_in_order() -> Iterator[Contract]:
+    """All classes of the page."""
+    text = inspect.getsource(contracts)
+    _, *parts = SECTION.split(text)
+    for section, source in zip(parts[::2], parts[1::2], strict=True):
+        classes = [each for each in ast.parse(source).body if isinstance(each, ast.ClassDef)]
+        elsewhere = [_class(*each) for each in ELSEWHERE.get(section, ())]
+        yield from (Contract(section, tree) for tree in (*classes, *elsewhere))
+
+
+def reference() -> str:
+    """A section for each part of the contracts, a paragraph for each member of a class."""
+    lines, section = [], ""
+    for contract in contracts_in_order():
+        if contract.section != section:
+            section = contract.section
+            lines.append(f"## {section.capitalize()}")
+        lines.append(_class_section(contract.tree))
+    return "\n\n".join(lines)
+
+
+def _class(module: object, name: str) -> ast.ClassDef:
+    return cast("ast.ClassDef", ast.parse(inspect.getsource(getattr(module, name))).body[0])
+
+
+def _class_section(tree: ast.ClassDef) -> str:
+    told = [described(ast.get_docstring(tree) or "")]
+    members = [_member(node, after, tree.name) for node, after in _members(tree)]
+    kinds = [base.id for base in tree.bases if isinstance(base, ast.Name)]
+    kind = ", ".join(f"`{name}`" for name in kinds if name != "Protocol")
+    facts = f"*a {kind}*" if kind else ""
+    return "\n\n".join(filter(None, [f"### `{tree.name}`", facts, *told, "\n".join(members)]))
+
+
+def _members(tree: ast.ClassDef) -> Iterator[tuple[Member, ast.stmt | None]]:
+    """Public fields and methods, each with the statement after it."""
+    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign | ast.Assign | ast.FunctionDef) and _is_shown(node):
+            yield node, after
+
+
+def _is_shown(node: Member) -> bool:
+    name = _name(node)
+    return not name.startswith("_") or name in {"__init__", "__call__"}
+
+
+def _name(node: Member) -> str:
+    if isinstance(node, ast.FunctionDef):
+        return node.name
+    return ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
+
+
+def _member(node: Member, after: ast.stmt | None, owner: str) -> str:
+    """A list item: the member as it is written, and what is told of it."""
+    if isinstance(node, ast.FunctionDef):
+        is_property = any(ast.unparse(each) == "property" for each in node.decorator_list)
+        head = _property(node) if is_property else _method(node, owner)
+        told = described(ast.get_docstring(node) or "")
+    else:
+        head, told = _field(node), ""
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            told = described(inspect.cleandoc(str(after.value.value)))
+    first, _, rest = told.partition("\n\n")
+    item = f"- `{head}`: {first}" if first else f"- `{head}`"
+    return f"{item}\n\n{indent(rest, '    ')}\n" if rest else item
+
+
+def _property(node: ast.FunctionDef) -> str:
+    return f"{node.name}: {ast.unparse(node.returns)}" if node.returns else node.name
+
+
+def _method(node: ast.FunctionDef, owner: str) -> str:
+    name = owner if node.name == "__init__" else node.name
+    arguments = ast.unparse(node.args).removeprefix("self").removeprefix(", ")
+    answer = ast.unparse(node.returns) if node.returns else ""
+    arrow = f" -> {answer}" if answer not in {"", "None"} else ""
+    return f"{name}({DEFAULT.sub(' = ', arguments)}){arrow}"
+
+
+def _field(node: ast.AnnAssign | ast.Assign) -> str:
+    """``name: type = default`` without validators."""
+    head = _name(node)
+    if isinstance(node, ast.AnnAssign):
+        head += f": {ast.unparse(node.annotation)}"
+    value = node.value
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "field":
+        options = {word.arg: word.value for word in value.keywords}
+        if "factory" in options:
+            return f"{head} = {ast.unparse(options['factory'])}()"
+        value = options.get("default")
+    return head if value is None else f"{head} = {ast.unparse(value)}"
