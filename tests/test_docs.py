@@ -39,6 +39,7 @@ FENCE = re.compile(
     r"(?:<!-- (not run): [^\n]+ -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+INSTALLED = re.compile(r"(?<= |'|`)\./((?:core|plugins|examples)[\w/]*)")
 CONFIG = "# mlxfill.toml\n"
 TERM = re.compile(r"^\| (\*.+?\*.*?) \|", re.MULTILINE)
 
@@ -119,6 +120,8 @@ def test_links_of_a_page_lead_to_files(page: Path) -> None:
     targets = LINK.findall(page.read_text("utf-8"))
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
     assert missing == []
+    folders = INSTALLED.findall(page.read_text("utf-8"))
+    assert [name for name in folders if not (ROOT / name / "pyproject.toml").exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.stem)
