@@ -176,8 +176,20 @@ def test_a_callback_may_ask_without_the_adapter(
 def test_nobody_else_sees_the_adapter_of_a_request_that_ended(
     engine: Engine, expected: dict[str | None, list[int]]
 ) -> None:
+    def stopped(*_: Any) -> Any:
+        raise MemoryError
+
     ask(engine, FIRST)
     with engine_with(engine.model, Guest()) as other:
+        assert ask(other, PLAIN) == expected[PLAIN]
+        list(engine.stream(PROMPT, max_tokens=2, adapters=FIRST))
+        assert ask(other, PLAIN) == expected[PLAIN]
+        audited = engine.audited(PROMPT, max_tokens=2, adapters=FIRST)
+        audited.run.result()
+        for _ in audited.steps():
+            assert ask(other, PLAIN, max_tokens=2) == expected[PLAIN][:2]
+        with pytest.raises(MemoryError):
+            engine.audit(PROMPT, max_tokens=2, adapters=FIRST, sampler=stopped)
         assert ask(other, PLAIN) == expected[PLAIN]
 
 

@@ -341,6 +341,46 @@ def test_a_round_that_breaks_off_ends_all_runs_and_leaves_no_caches() -> None:
             assert after.stats.cached_tokens <= len(prompt)
 
 
+def test_ctrl_c_within_a_forward_leaves_no_cache_that_is_another_than_it_says() -> None:
+    calls = iter((True, True, False))
+
+    def interrupted(_: Any, logits: Any) -> Any:
+        if not next(calls):
+            raise KeyboardInterrupt
+        return logits
+
+    with engine_with(shared_model("qwen3_5")) as engine:
+        run = engine.stream(PROMPTS[0], keep_cache=True, logits_processors=[interrupted])
+        with pytest.raises(KeyboardInterrupt):
+            run.result()
+        result = run.result()
+    assert result.finish_reason == "cancelled"
+    assert result.cache is not None
+    assert (result.cache.tokens, result.cache.caches) == ((), [])
+    assert result.stats.cache_tokens == ()
+
+
+def test_ctrl_c_while_a_layer_is_prepared_to_be_tapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = shared_model("llama")
+    expected = plain(model, PROMPTS[0], LONGEST).tokens
+    guest = Guest.drafting([*PROMPTS[0], *expected], 0.5, tap_layers=(0,))
+    real: Any = type(model).__setattr__
+
+    def interrupted(module: Any, name: str, value: Any) -> None:
+        if name == "__class__":
+            raise KeyboardInterrupt
+        real(module, name, value)
+
+    with engine_with(model, guest) as engine:
+        with monkeypatch.context() as patch:
+            patch.setattr("mlx.nn.Module.__setattr__", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                engine.generate(PROMPTS[0], max_tokens=LONGEST, eos_token_ids=())
+        result = engine.generate(PROMPTS[0], max_tokens=LONGEST, eos_token_ids=())
+    assert (result.tokens, result.faults) == (expected, [])
+    assert result.stats.spec["windows"]
+
+
 def test_stop_strings_end_a_row_inside_a_burst() -> None:
     model = shared_model("llama")
     whole = plain(model, PROMPTS[0], LONGEST)

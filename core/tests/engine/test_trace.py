@@ -235,6 +235,16 @@ def test_a_full_disk_is_named(trace: Any) -> None:
     assert trace("finish") == []
 
 
+@pytest.mark.usefixtures("trace")
+def test_a_request_that_cannot_be_traced_leaves_no_drafter_open() -> None:
+    guest = drafter(0.7)
+    assert guest.drafter is not None
+    with engine_with(shared_model("llama"), guest) as engine:
+        with full_after(0), pytest.raises(InputError, match="cannot be written"):
+            engine.stream(PROMPT, **OPTIONS)
+        assert [rows.closed for rows in guest.drafter.opened] == [True]
+
+
 # --- caches ------------------------------------------------------------------------
 
 

@@ -180,14 +180,16 @@ class AuditedRun:
         """
         result = self.run.result()
         auditor = _Auditor(self._engine, self.run, self._events)
-        steps = auditor.steps(result)
-        while True:
-            # In between the model may have served a request under another adapter.
-            self._engine.target.adapters.switch(self.run.options.adapters)
-            if next(steps, self) is self:
-                break
-            yield
-        self._engine.target.adapters.switch(None)
+        steps, over = auditor.steps(result), False
+        adapters = self._engine.target.adapters
+        while not over:
+            adapters.switch(self.run.options.adapters)
+            try:
+                over = next(steps, self) is self
+            finally:  # others have their turn
+                adapters.switch(None)
+            if not over:
+                yield
         self._found = auditor.found
 
 

@@ -97,8 +97,8 @@ class Forwarder:
             raise InputError(message)
 
     def forget(self) -> None:
-        """Nobody knows any more what the caches hold."""
-        self.caches.clear()
+        """Nobody knows any more what the caches hold; a caller's own list stays as it is."""
+        self.caches, self.window = [], CacheWindow(self.target, [])
         self.held = self.unnamed = 0
 
     # --- prompt -------------------------------------------------------------------

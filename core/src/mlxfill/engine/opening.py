@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -53,6 +54,7 @@ class Opening:
         self._holder: Holder | None = None
         self._deciding: set[str] = set()
         self._sinks: list[Sink] = []
+        self._undo = ExitStack()  # what was taken for a run that never came
 
     def run(
         self,
@@ -77,7 +79,9 @@ class Opening:
             held = self._beginning.caches(request, unnamed, proposers)
         check_snapshot(options, held.count - held.unnamed)
         forwarder = self._forwarder(request, held, watched=bool(self._sinks))
-        run = self._assembled(request, forwarder, proposers, held, resumed=resumed)
+        with self._undo:
+            run = self._assembled(request, forwarder, proposers, held, resumed=resumed)
+            self._undo.pop_all()
         try:
             run.brake.keeper = self._keeper(run, resumed=resumed)
         except BaseException:
@@ -197,6 +201,8 @@ class Opening:
             check_method(method, options, held=self._holder is not None)
         seats = proposers.seats(request, self._holder) if method is None else []
         drafting = proposers.drafting(forwarder, held) if method is None else None
+        if drafting is not None:
+            self._undo.callback(drafting.close)
         speculates = bool(seats) or drafting is not None
         supported = not speculates or not proposers.no_rewind(forwarder)
         rules = self._rules(request, verify_supported=supported)

@@ -126,9 +126,10 @@ class Run:
 
         :raises InputError: a ``RowScheduler`` has the run: its rounds bring the pieces.
         """
-        if self._among_rows and not self._closed:
-            raise InputError("this run is among rows: rows.round() brings its pieces")
-        self._switch_adapter()
+        if not self._closed:
+            if self._among_rows:
+                raise InputError("this run is among rows: rows.round() brings its pieces")
+            self._switch_adapter()
         if self._pieces is None:
             if self._closed:
                 raise StopIteration
@@ -309,8 +310,12 @@ class Run:
                 if piece.finish_reason:
                     return
             yield self.last()
-        except Exception as error:
-            self.error, self.ending = error, Ending("error")
+        except GeneratorExit:  # left at a piece, where the caches hold what they should
+            raise
+        except BaseException as error:
+            self.forwarder.forget()
+            self.error = error if isinstance(error, Exception) else None
+            self.ending = Ending("error" if self.error else "cancelled")
             raise
         finally:
             source.close()
@@ -393,7 +398,7 @@ class Run:
         stats.cache_tokens = tuple(self._known()[self.forwarder.unnamed : self.forwarder.held])
         if self._begun:
             self.session.settle(0, 0)
-            stats.target_forwards = self.forwarder.forwards
+            stats.target_forwards = self.forwarder.forwards - loop.counters.without_tokens
             stats.rounds = loop.counters.rounds_of(stats.generated_tokens)
             stats.fill, stats.spec = loop.statistics()
         try:

@@ -50,22 +50,21 @@ class _Mode(threading.local):
 
 @define(eq=False)
 class _Hooked:
-    """A module with its own class and the hooked one, and how often that is in use."""
+    """A module with its own class and the hooked one, and who is using that."""
 
     module: nn.Module
     own: type
     hooked: type
-    users: int = 0
+    users: set[object] = field(factory=set)
 
-    def use(self) -> None:
+    def use(self, user: object) -> None:
         """Give it the hooked class."""
-        self.users += 1
-        if self.users == 1:
-            self.module.__class__ = self.hooked
+        self.users.add(user)
+        self.module.__class__ = self.hooked
 
-    def leave(self) -> None:
+    def leave(self, user: object) -> None:
         """The last one to leave gives it its own class back."""
-        self.users -= 1
+        self.users.discard(user)
         if not self.users:
             self.module.__class__ = self.own
 
@@ -90,16 +89,17 @@ class ModelHooks:
 
     @contextmanager
     def _installed(self, chosen: Collection[_Hooked]) -> Iterator[None]:
-        """Hook the modules chosen inside the block."""
-        with self._lock:
-            for each in chosen:
-                each.use()
+        """Hook the modules chosen inside the block, also if Ctrl-C comes half-way."""
+        user = object()
         try:
+            with self._lock:
+                for each in chosen:
+                    each.use(user)
             yield
         finally:
             with self._lock:
                 for each in chosen:
-                    each.leave()
+                    each.leave(user)
 
     @contextmanager
     def taping(self, layers: Sequence[nn.Module] = ()) -> Iterator[Tape]:
