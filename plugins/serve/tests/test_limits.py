@@ -181,7 +181,8 @@ def test_another_name_for_this_machine_is_refused(served: Any) -> None:
 
 
 def test_an_allowed_origin_may_ask_and_read(serve_tiny: Any) -> None:
-    allowing: Any = {"origins": ("https://chat.example",), "api_key": "clé"}
+    pages = ("https://chat.example", "http://[::1]:3000", "app://obsidian.md", "null")
+    allowing: Any = {"origins": pages, "api_key": "clé"}
     with serve_tiny(**allowing) as served, served.http() as http:
         headers = {"Origin": "https://chat.example"}
         asked = {"Method": "POST", "Headers": "authorization, content-type, x-stainless-lang"}

@@ -52,6 +52,7 @@ WRONG: list[tuple[dict[str, Any], str, str | None]] = [
     ({"max_tokens": 10**40}, "", None),
     ({"max_completion_tokens": "many"}, "max_completion_tokens", "max_completion_tokens"),
     ({"stop": [""]}, "stop", "stop"),
+    ({"stop": ""}, "stop", "stop"),
     ({"stop": ["x"] * 65}, "64 texts at most, not 65", "stop"),
     ({"stop": 3}, "stop", "stop"),
     ({"logit_bias": {"x": 1}}, "logit_bias", "logit_bias"),

@@ -172,7 +172,7 @@ def common_options(body: Asked) -> dict[str, Any]:
         del options["repetition_penalty"]
     if body.seed is not None:
         options["seed"] = body.seed % SEEDS
-    if body.stop:
+    if body.stop is not None:
         options["stop"] = _stops(body.stop)
     if body.logit_bias:
         options["logit_bias"] = _biases(body.logit_bias)

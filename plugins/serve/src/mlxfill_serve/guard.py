@@ -10,13 +10,12 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 
 from mlxfill_serve.errors import ApiError
+from mlxfill_serve.settings import ANY
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from mlxfill_serve.settings import ServeSettings
-
-ANY = "*"
 
 
 class Guard:

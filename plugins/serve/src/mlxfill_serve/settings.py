@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from attrs import field, frozen
 
-from mlxfill import rules
+from mlxfill import InputError, rules
+
+ANY = "*"
+"""The origin that stands for all."""
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+|null")
+
+
+def _are_origins(_: object, attribute: Any, value: tuple[str, ...]) -> None:  # noqa: ANN401
+    """Origins as browsers write them: anything else would never be that of a page."""
+    for origin in value:
+        if origin != ANY and not _ORIGIN.fullmatch(origin):
+            legal = "like https://chat.example or http://localhost:3000, in small letters, or *"
+            raise InputError(f"{attribute.name} (--allow-origin) must be {legal}, not {origin!r}")
 
 
 @frozen(kw_only=True)
@@ -39,5 +54,5 @@ class ServeSettings:
     drain: float = field(default=30.0, validator=rules.number(0))
     hang: float = field(default=60.0, validator=rules.number(0))
     audit: int = field(default=0, validator=rules.whole(0))
-    origins: tuple[str, ...] = ()
+    origins: tuple[str, ...] = field(default=(), validator=_are_origins)
     adapters: dict[str, str] = field(factory=dict)
