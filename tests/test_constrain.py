@@ -126,9 +126,11 @@ def test_the_command_line_holds_replies(capfd: pytest.CaptureFixture[str]) -> No
     assert len(capfd.readouterr().out.strip()) == 4
     assert main([*asked, "--schema", '{"not": {}}', "Is it? "]) == 2
     told = capfd.readouterr()
-    assert told.err == 'error: schema cannot be used: Unimplemented keys: ["not"]\n'
+    assert told.err == 'error: --schema cannot be used: Unimplemented keys: ["not"]\n'
+    assert main([*asked, "--regex", "(", "Is it? "]) == 2
+    assert capfd.readouterr().err.startswith("error: --regex cannot be used: ")
     assert main([*asked[:-1], "spec-ngram", "--regex", "a", "Is it? "]) == 2
     assert capfd.readouterr().err == (
-        "error: schema needs a plugin that holds replies to it: constrain is installed, but off: "
+        "error: --regex needs a plugin that holds replies to it: constrain is installed, but off: "
         "list it in [plugins] enabled or in --plugins\n"
     )

@@ -83,7 +83,7 @@ def test_help_lists_the_commands(run: Any, arguments: list[str]) -> None:
         (["config"], "Missing command", "mlxfill config"),
         (["config", "shw"], "shw", "mlxfill config"),
         (["config", "show", "-x"], "-x", "mlxfill config show"),
-        (["config", "show", "--config"], "--config", "mlxfill config show"),
+        (["config", "show", "--config"], "--config needs the name of a file", "mlxfill"),
         (["plugins", "info"], "NAME", "mlxfill plugins info"),
     ],
 )

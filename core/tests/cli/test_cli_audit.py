@@ -114,7 +114,7 @@ def test_json_is_one_line_with_everything(audit: Any, reply: list[int]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--top-p", "2"], "top_p must be 0 to 1, not 2"),
+        (["--top-p", "2"], "--top-p must be 0 to 1, not 2"),
         (["--raw", "--system", "x"], "--raw takes a plain prompt: leave out --system"),
         (["--model", "/nowhere/at/all"], "/nowhere/at/all"),
     ],

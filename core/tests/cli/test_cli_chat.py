@@ -134,7 +134,7 @@ def test_origins_are_counted_after_each_reply(chat: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--top-p", "2"], "top_p must be 0 to 1, not 2.0"),
+        (["--top-p", "2"], "--top-p must be 0 to 1, not 2.0"),
         (["--tools", "none.json"], "--tools none.json: No such file or directory"),
         (["hello"], "hello"),
     ],

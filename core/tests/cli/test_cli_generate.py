@@ -322,16 +322,16 @@ def test_no_tokens_make_no_table(ask: Any) -> None:
         ([""], "the prompt is empty"),
         (["-"], "the prompt is empty"),
         (["a", "b"], "unexpected extra argument(s) (b): put quotes around a prompt of several"),
-        (["a", "--max-tokens", "-2"], "max_tokens must be a whole number of at least -1, not -2"),
-        (["a", "--temp", "-1"], "temperature must be 0 to 1000000, not -1.0"),
-        (["a", "--top-p", "1.5"], "top_p must be 0 to 1, not 1.5"),
-        (["a", "--top-p", "nan"], "top_p must be 0 to 1, not nan"),
-        (["a", "--min-p", "-0.1"], "min_p must be 0 to 1, not -0.1"),
-        (["a", "--top-k", "-1"], "top_k must be a whole number of at least 0, not -1"),
-        (["a", "--top-k", "64"], "top_k must be below the vocabulary size 64, not 64"),
-        (["a", "--seed", "-1"], "seed must be a whole number from 0 to 2**63 - 1, not -1"),
-        (["a", "--xtc-threshold", "2"], "xtc_threshold must be 0 to 0.5, not 2.0"),
-        (["a", "--repetition-penalty", "-1"], "repetition_penalty must be at least 0, not -1.0"),
+        (["a", "--max-tokens", "-2"], "--max-tokens must be a whole number of at least -1, not -2"),
+        (["a", "--temp", "-1"], "--temp must be 0 to 1000000, not -1.0"),
+        (["a", "--top-p", "1.5"], "--top-p must be 0 to 1, not 1.5"),
+        (["a", "--top-p", "nan"], "--top-p must be 0 to 1, not nan"),
+        (["a", "--min-p", "-0.1"], "--min-p must be 0 to 1, not -0.1"),
+        (["a", "--top-k", "-1"], "--top-k must be a whole number of at least 0, not -1"),
+        (["a", "--top-k", "64"], "--top-k must be below the vocabulary size 64, not 64"),
+        (["a", "--seed", "-1"], "--seed must be a whole number from 0 to 2**63 - 1, not -1"),
+        (["a", "--xtc-threshold", "2"], "--xtc-threshold must be 0 to 0.5, not 2.0"),
+        (["a", "--repetition-penalty", "-1"], "--repetition-penalty must be at least 0, not -1.0"),
         (["a", "--stop", ""], "--stop is empty: give it a value, or leave it out"),
         (["a", "--model", ""], "--model is empty: give it a value, or leave it out"),
         (["a", "--draft-model="], "--draft-model is empty"),
@@ -341,10 +341,10 @@ def test_no_tokens_make_no_table(ask: Any) -> None:
         (["a", "-m", ""], "-m is empty"),
         (["a", "--config", ""], "--config is empty"),
         (["a", "--config="], "--config is empty"),
-        (["a", "--kv-bits", "5"], "kv_bits must be 2, 3, 4, 6 or 8, not 5"),
-        (["a", "--max-kv-size", "0"], "max_kv_size must be a whole number of at least 1, not 0"),
-        (["a", "--top-logprobs", "-1"], "top_logprobs must be a whole number of at least 0"),
-        (["a", "--num-draft-tokens", "-1"], "num_draft_tokens must be 0 or more, not -1"),
+        (["a", "--kv-bits", "5"], "--kv-bits must be 2, 3, 4, 6 or 8, not 5"),
+        (["a", "--max-kv-size", "0"], "--max-kv-size must be a whole number of at least 1, not 0"),
+        (["a", "--top-logprobs", "-1"], "--top-logprobs must be a whole number of at least 0"),
+        (["a", "--num-draft-tokens", "-1"], "--num-draft-tokens must be 0 or more, not -1"),
         (["a", "--top-k", "x"], "--top-k"),
         (["a", "--frobnicate"], "--frobnicate"),
         (["a", "--chat-template-config", "{"], "--chat-template-config must be a JSON object"),
@@ -355,6 +355,9 @@ def test_no_tokens_make_no_table(ask: Any) -> None:
         (["a", "--no-plugins", "--plugins", "x"], "give either --plugins x or --no-plugins"),
         (["a", "--plugins", "zz-none"], "plugin 'zz-none' is not installed; "),
         (["a", "--draft-kind", "zz-none"], "no plugin that is on has the draft kind 'zz-none'"),
+        (["a", "-m-2"], "-m must be a whole number of at least -1, not -2"),
+        (["a", "--max-tokens=-2"], "--max-tokens must be a whole number of at least -1, not -2"),
+        (["a", "--temperature", "-1"], "--temperature must be 0 to 1000000, not -1.0"),
         (["a", "--config", "none.toml"], "config file 'none.toml' does not exist"),
     ],
 )
@@ -570,3 +573,21 @@ def test_an_output_that_takes_no_more_is_one_line(
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
     said = b"error: cannot write to standard output: File too large\n"
     assert (done.returncode, done.stderr) == (1, said)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "complaint"),
+    [
+        ("--schema", "{bad", "--schema shape.json: is not JSON: Expecting property name"),
+        ("--schema", "[]", "--schema shape.json: must be a JSON object"),
+        ("--grammar", b"\xff", "--grammar shape.json is not UTF-8 (at byte 0)"),
+    ],
+)
+def test_a_wrong_shape_is_told_with_its_file(
+    run: Any, option: str, text: str | bytes, complaint: str
+) -> None:
+    Path("shape.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    outcome = run("generate", "hi", option, "shape.json")
+    assert (outcome.code, outcome.complaint[: len(complaint)]) == (2, complaint)
+    outcome = run("generate", "hi", "--schema", "{bad")
+    assert outcome.complaint.startswith("--schema is not JSON: ")

@@ -1,11 +1,15 @@
-"""Standard streams that whoever starts the command has closed."""
+"""Standard streams that whoever starts the command has closed, and other odd places to start in."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def run(model: str, *arguments: str, closed: str, stdin: str = "") -> tuple[int, str, str]:
@@ -38,3 +42,11 @@ def test_closed_input_is_empty(model: str) -> None:
     told = "error: the prompt is empty: at least one character is needed\n"
     assert run(model, "generate", "--model", "MODEL", closed="<&-") == (2, "", told)
     assert run(model, *TALKING, closed="<&-") == (0, "", "")
+
+
+def test_a_working_folder_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    leave = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
+    command = ["sh", "-c", leave, "sh", sys.executable, "-m", "mlxfill", "doctor"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    told = "error: the working folder does not exist any more: cd to one that does\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", told)

@@ -48,7 +48,7 @@ def invocation(ctx: typer.Context) -> Invocation:
 def take_options(arguments: Sequence[str]) -> tuple[Invocation, list[str]]:
     """The options, which may stand anywhere before ``--``, and the arguments without them.
 
-    :raises InputError: ``--config`` is empty.
+    :raises InputError: ``--config`` is empty, or the last word.
     """
     taken = Invocation()
     rest: list[str] = []
@@ -59,7 +59,9 @@ def take_options(arguments: Sequence[str]) -> tuple[Invocation, list[str]]:
             return taken, [*rest, argument, *waiting]
         if argument == "--debug":
             taken.debug = True
-        elif argument == "--config" and waiting:
+        elif argument == "--config":
+            if not waiting:
+                raise InputError("--config needs the name of a file (see mlxfill --help)")
             taken.config_file = _file(waiting.pop(0))
         elif argument.startswith("--config="):
             taken.config_file = _file(argument.removeprefix("--config="))

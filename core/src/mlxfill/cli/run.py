@@ -16,6 +16,7 @@ from mlxfill.cli.app import build
 from mlxfill.cli.blanks import refuse_blanks
 from mlxfill.cli.invocation import Invocation, take_options
 from mlxfill.cli.streams import replace_closed
+from mlxfill.cli.typed import as_typed
 from mlxfill.errors import (
     BackendMissingError,
     ConfigError,
@@ -69,7 +70,10 @@ def _run(invocation: Invocation, arguments: list[str]) -> int:
             add_command(app, word, invocation)
     group = get_group(app)
     refuse_blanks(group, arguments)
-    code = group.main(arguments, prog_name="mlxfill", standalone_mode=False, obj=invocation)
+    try:
+        code = group.main(arguments, prog_name="mlxfill", standalone_mode=False, obj=invocation)
+    except InputError as error:
+        raise as_typed(error, group, arguments) from error.__cause__
     return code if isinstance(code, int) else DONE
 
 
@@ -86,6 +90,9 @@ def _report(error: Exception) -> int:
         _drop_output()
         _say(f"cannot write to standard output: {error.strerror}")
         return FAILED
+    if isinstance(error, FileNotFoundError) and error.filename is None and not _have_folder():
+        _say("the working folder does not exist any more: cd to one that does", of_all=True)
+        return FAILED
     if isinstance(error, typer.Abort):
         _say("aborted")
         return FAILED
@@ -99,6 +106,13 @@ def _report(error: Exception) -> int:
         return WRONG_USE
     _say(f"{type(error).__name__}: {' '.join(str(error).split())} (--debug shows where)")
     return FAILED
+
+
+def _have_folder() -> bool:
+    try:
+        return bool(os.getcwd())  # noqa: PTH109 - no path is wanted
+    except FileNotFoundError:
+        return False
 
 
 def _quoting(message: str, context: Any) -> str:  # noqa: ANN401 - typer's, of no public class
