@@ -209,7 +209,9 @@ def test_order_is_that_of_the_list_even_against_tryfirst() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError("no\nway"), SystemExit(1), KeyError("k"), GeneratorExit()], ids=repr
+    "error",
+    [RuntimeError("no\nway" * 9999), SystemExit(1), KeyError("k"), GeneratorExit()],
+    ids=lambda error: type(error).__name__,
 )
 def test_a_hook_that_raises_is_a_fault_and_the_others_answer(error: BaseException) -> None:
     plugins = [("bad", raising(error)), ("first", Offers("a")), ("second", Offers("b"))]
@@ -220,7 +222,7 @@ def test_a_hook_that_raises_is_a_fault_and_the_others_answer(error: BaseExceptio
     assert len(faults) == 9
     assert {fault.where for fault in faults} == set(manager.hooks("bad"))
     assert all(fault.message.startswith(type(error).__name__) for fault in faults)
-    assert not any("\n" in fault.message for fault in faults)
+    assert not any("\n" in fault.message or len(fault.message) > 600 for fault in faults)
     assert manager.faults == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -145,9 +146,11 @@ def test_scanning_imports_nothing(site: FakeSite) -> None:
     assert site.imported() == set()
 
 
-def test_names_are_a_list() -> None:
-    with pytest.raises(InputError, match="must be a list of names, not 'spec-ngram'"):
-        PluginManager.load(load_config({}), "spec-ngram")
+@pytest.mark.parametrize("names", ["spec-ngram", b"spec-ngram", 3, [3], ["spec-ngram", None]])
+def test_names_are_a_list(names: Any) -> None:
+    said = re.escape(f"must be a list of names, not {names!r}")
+    with pytest.raises(InputError, match=said):
+        PluginManager.load(load_config({}), names)
 
 
 # --- missing ---------------------------------------------------------------------

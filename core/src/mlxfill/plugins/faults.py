@@ -11,14 +11,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+LONGEST = 500
+"""Characters of an error's message; a plugin may have put a whole prompt into it."""
+
+
 def one_line(error: BaseException) -> str:
-    """Type and message of an exception without line breaks, whatever its ``__str__`` does."""
+    """Type and message of an exception in one line that can be read, whatever it says."""
     try:
         message = " ".join(str(error).split())
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001 - a plugin's exception may be broken itself
         message = ""
+    if len(message) > LONGEST:
+        message = f"{message[:LONGEST]}..."
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 

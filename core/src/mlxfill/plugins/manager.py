@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.contracts import Fault
@@ -14,7 +15,7 @@ from mlxfill.plugins.hooks import Hooks
 from mlxfill.plugins.registry import UnfitError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from mlxfill.config import Config
@@ -67,9 +68,9 @@ class PluginManager(Hooks):
         :raises PluginError: a plugin that ``names`` or the config names is missing, broken or
             doubled, or that the config trusts is missing; one line each.
         :raises ConfigError: the table of one is wrong; one line for each mistake.
+        :raises InputError: ``names`` is no list of names.
         """
-        if isinstance(names, str):
-            raise InputError(f"plugins must be a list of names, not {names!r}")
+        names = None if names is None else _listed(names)
         catalogue = scan()
         manager = cls(config=config, catalogue=catalogue)
         manager.faults += catalogue.unreadable
@@ -191,6 +192,14 @@ class PluginManager(Hooks):
             raise
         except Exception as error:
             raise UnfitError(f"has a broken settings class: {one_line(error)}") from error
+
+
+def _listed(names: object) -> list[str]:
+    listed = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else [names]
+    found = [name for name in listed if isinstance(name, str)]
+    if isinstance(names, str) or len(found) < len(listed):
+        raise InputError(f"plugins must be a list of names, not {names!r}")
+    return found
 
 
 def _naming(config: Config, names: Sequence[str] | None, plugin: str) -> str:
