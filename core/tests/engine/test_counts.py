@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from mlxfill import Policy, Proposal
-from mlxfill.testing import Guest, ScriptedSource, engine_with, plain, plugged, shared_model
+from mlxfill.testing import (
+    Guest,
+    ScriptedSource,
+    engine_with,
+    plain,
+    plugged,
+    shared_model,
+    tiny_tokenizer,
+)
 
 PROMPT = [7, 30, 9, 11, 4]
 
@@ -42,6 +50,43 @@ def test_counters_that_are_none_are_left_out(counts: object) -> None:
     result = plugged(shared_model("llama"), counting(counts), PROMPT, 4)
     assert "x" not in result.stats.fill
     assert not result.faults
+
+
+def ending_at(tokens: list[int], end: str) -> dict[str, Any]:
+    """Options under which a reply ends, at its first ``tokens[-1]`` where it ends by a token."""
+    text = tiny_tokenizer().decode(tokens[-1:])
+    return {
+        "length": {"max_tokens": len(tokens), "eos_token_ids": []},
+        "eos": {"max_tokens": 60, "eos_token_ids": tokens[-1:]},
+        "stop": {"max_tokens": 60, "eos_token_ids": [], "stop": [text]},
+    }[end]
+
+
+@pytest.mark.parametrize("end", ["length", "eos", "stop"])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("guest", [Guest(), counting({})])
+def test_plain_decoding_is_one_token_a_forward_however_it_ends(
+    guest: Guest, rows: int, end: str
+) -> None:
+    model = shared_model("llama")
+    options = ending_at(plain(model, PROMPT, 9).tokens, end)
+    with engine_with(model, guest) as engine:
+        other = {"prompt": PROMPT, "max_tokens": 20, "eos_token_ids": []}
+        first, *others = engine.generate_batch(
+            [{"prompt": PROMPT, **options}, *[other] * (rows - 1)]
+        )
+    for stats in (first.stats, *(other.stats for other in others)):
+        assert stats.target_forwards == sum(stats.rounds) == len(stats.rounds) > 0
+    assert first.finish_reason == ("length" if end == "length" else "stop")
+
+
+@pytest.mark.parametrize("accuracy", [0.4, 1.0])
+def test_each_forward_that_counts_brought_tokens(accuracy: float) -> None:
+    model = shared_model("llama")
+    truth = plain(model, PROMPT, 24).tokens
+    with engine_with(model, Guest.offering([*PROMPT, *truth], accuracy)) as engine:
+        stats = engine.generate(PROMPT, max_tokens=60, eos_token_ids=truth[-1:]).stats
+    assert stats.target_forwards == len(stats.rounds) < stats.generated_tokens
 
 
 def test_tokens_are_counted_by_where_they_came_from() -> None:

@@ -9,6 +9,7 @@ import pytest
 from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
+from mlx_lm.models.cache import make_prompt_cache
 
 from mlxfill import InputError, PluginError
 from mlxfill.testing import (
@@ -186,7 +187,7 @@ def test_after_a_method_failed_the_engine_goes_on() -> None:
     [
         ({"logprobs": True}, "logprobs"),
         ({"top_logprobs": 1}, "top_logprobs"),
-        ({"prompt_cache": []}, "prompt_cache"),
+        ({"prompt_cache": make_prompt_cache(shared_model("llama"))}, "prompt_cache"),
     ],
 )
 def test_options_about_single_tokens_are_refused(options: dict[str, Any], name: str) -> None:

@@ -19,7 +19,11 @@ AWAY = 0.2
 
 @define
 class Counters:
-    """What the loop counts."""
+    """What the loop counts.
+
+    ``found_end``: forwards that brought no token but only the end.  ``in_flight``: steps that were
+    dispatched and not read: one is left over where the reply ended meanwhile.
+    """
 
     rounds: list[int] = field(factory=list)
     windows: int = 0
@@ -27,11 +31,18 @@ class Counters:
     fill_events: int = 0
     truncations: int = 0
     wasted_samples: int = 0
+    found_end: int = 0
+    in_flight: int = 0
     left_out: int = 0
     span_lengths: list[int] = field(factory=list)
     injected_from: Counter[str] = field(factory=Counter)
     drafted_from: Counter[str] = field(factory=Counter)
     accepted_from: Counter[str] = field(factory=Counter)
+
+    @property
+    def without_tokens(self) -> int:
+        """Forwards that brought no token, the reply being over."""
+        return self.found_end + self.in_flight
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
@@ -63,7 +74,7 @@ class Counters:
         ``offers``: proposals that were made, and rounds that a drafter made or might have made;
         ``left_out``: those that the gate expected to cost more than they bring; ``windows``:
         forwards that judged drafts; ``drafted``: ids judged in them, ``accepted`` and ``rejected``;
-        ``steps``: forwards of one token;
+        ``steps``: forwards of one token, one that only found the end included;
         ``verify_unsupported``: offers dropped because caches cannot be taken back.  With a drafter
         its own counters beside them (docs/drafters.md).
         """
@@ -77,7 +88,7 @@ class Counters:
             "rejected": drafted - accepted,
             "drafted_from": dict(self.drafted_from),
             "accepted_from": dict(self.accepted_from),
-            "steps": self.steps,
+            "steps": self.steps - self.in_flight,
             "verify_unsupported": session.counts["verify_unsupported"],
         }
 

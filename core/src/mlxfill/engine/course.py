@@ -182,7 +182,7 @@ class Course:
         if n:
             out += self.emit(values[:n], origin, [rows[i] for i in range(n)], more=True)
         if self.ending is None:
-            out += self.emit(judged.sampled[n:], SAMPLED, [rows[n]])
+            out += self.emit(judged.sampled[n:], SAMPLED, [rows[n]], alone=not n)
         return out
 
     def emit(
@@ -192,23 +192,33 @@ class Course:
         rows: Sequence[mx.array | None],
         *,
         more: bool = False,
+        alone: bool = True,
     ) -> list[Emitted]:
         """Enter tokens into the session; all are in it before a consumer sees the first."""
-        if not self.enter(ids, rows[-1] if rows else None, more=more):
+        if not self.enter(ids, rows[-1] if rows else None, more=more, alone=alone):
             return []
         return [
             Emitted(token, origin, rows[i] if i < len(rows) else None)
             for i, token in enumerate(ids)
         ]
 
-    def enter(self, ids: Sequence[int], last: mx.array | None, *, more: bool = False) -> bool:
+    def enter(
+        self,
+        ids: Sequence[int],
+        last: mx.array | None,
+        *,
+        more: bool = False,
+        alone: bool = True,
+    ) -> bool:
         """Enter tokens into the session and decide about the end; False for EOS, which stays out.
 
         ``last``: the log-probabilities that the last one was chosen from.  ``more``: the same
-        forward emits further tokens.  Only a sampled token can be EOS.
+        forward emits further tokens.  ``alone``: it brought none before.  Only a sampled token can
+        be EOS.
         """
         session = self.session
         if ids[-1] in session.rules.eos:
+            self.counters.found_end += alone
             self.ending = Ending("stop", ids[-1], last)
             return False
         session.add(ids)

@@ -128,7 +128,7 @@ class DecodeLoop(Course):
         while True:
             more = self.session.budget > 1 and not self._halts()
             ahead = self._dispatch(flight[0], unread=1) if more else None
-            token = one_id(flight[0])
+            token = self._read(flight)
             if self.enter((token,), flight[1]):
                 yield Emitted(token, SAMPLED, flight[1])
             if ahead is None or self.ending is not None:
@@ -143,7 +143,7 @@ class DecodeLoop(Course):
         while True:
             more = not hot and self.budget > 1 and not self._halts()
             ahead = self._dispatch(flight[0], unread=1) if more else None
-            token = one_id(flight[0])
+            token = self._read(flight)
             clock.read()
             if offer is not None:
                 self.settle_first(offer, token, left_out=left_out)
@@ -171,8 +171,13 @@ class DecodeLoop(Course):
         tokens = self.session.tokens
         out = self.forwarder.step(pending, tokens, len(tokens) + unread)
         self.counters.steps += 1
+        self.counters.in_flight += 1
         self.note_taps(self.forwarder.last_taps)
         return out
+
+    def _read(self, flight: Flight) -> int:
+        self.counters.in_flight -= 1
+        return one_id(flight[0])
 
     def _learn(self, clock: StepClock) -> None:
         self.gate.purse.stepped()
@@ -197,11 +202,12 @@ class DecodeLoop(Course):
             known.pop()  # as anywhere, the caches end before the newest token
         sampled, rows = self._append(known, final=final)
         if flight:
+            self.counters.in_flight -= 1
             rows.insert(0, flight[1])
         last = None if final else rows.pop()
         yield from self.emit(ids, offer.proposal.origin, rows if self.want_logprobs else ())
         if self.ending is None:
-            yield from self.emit([sampled], SAMPLED, [last])
+            yield from self.emit([sampled], SAMPLED, [last], alone=False)
 
     def _append(self, known: list[int], *, final: bool) -> tuple[int, list[mx.array | None]]:
         """Forward ``known`` in chunks: the sample after it and log-probability rows.

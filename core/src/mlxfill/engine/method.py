@@ -80,7 +80,8 @@ def _entered(
         loop.counters.rounds.append(0)
     for left, given in zip(reversed(range(len(tokens))), tokens, strict=True):
         token, origin = _checked(method, given, vocab_size)
-        yield from loop.emit([token], origin, (), more=left > 0)
+        # A method's forwards all count, those that show nothing as well.
+        yield from loop.emit([token], origin, (), more=left > 0, alone=False)
         if loop.ending is not None:
             return
 

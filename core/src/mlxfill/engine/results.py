@@ -30,7 +30,8 @@ class Stats:
     """Counters and times of one request.  Times in ms, rates in tokens per second.
 
     ``cached_tokens``: of the prompt's, those that caches held before; ``target_forwards`` counts
-    the forwards of the target after the prompt; ``seed``: what was sampled with; ``fill`` and
+    the forwards of the target after the prompt, but not one that only found the end, nor a step
+    that was begun before the end was known; ``seed``: what was sampled with; ``fill`` and
     ``spec``: see ``Counters.fill`` and ``Counters.spec``; ``rounds`` lists tokens emitted by each
     forward; ``cache_tokens`` is the exact id sequence that the caches hold.
     """
@@ -49,7 +50,7 @@ class Stats:
 
     @property
     def tokens_per_forward(self) -> float:
-        """Generated tokens by forwards of the target after the prompt."""
+        """Generated tokens by ``target_forwards``: 1 in plain decoding."""
         return self.generated_tokens / max(self.target_forwards, 1)
 
     @property

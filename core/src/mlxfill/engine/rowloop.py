@@ -283,7 +283,7 @@ class RowLoop:
             out = course.emit(ids, row.origin, rows if course.want_logprobs else ())
         if course.ending is None and not window.more_known:
             row.first_row = None
-            out += course.emit(said.sampled, SAMPLED, [last])
+            out += course.emit(said.sampled, SAMPLED, [last], alone=not ids)
         return out
 
     # --- cold ---------------------------------------------------------------------------------
@@ -292,6 +292,7 @@ class RowLoop:
         sessions = [row.course.session.tokens for row in self.rows]
         flight = self.forwarder.step(pending, sessions, unread)
         for row in self.rows:
+            row.course.counters.in_flight += 1
             if row.first is None or unread:
                 row.course.counters.steps += 1
                 row.course.note_taps(row.course.forwarder.last_taps)
@@ -308,6 +309,7 @@ class RowLoop:
         self._flight = ahead
         out = []
         for at, row in enumerate(self.rows):
+            row.course.counters.in_flight -= 1
             if row.course.forwarder in self.forwarder.failures:
                 continue
             out.append((row, self._sampled(row, tokens[at], logprobs[at])))
