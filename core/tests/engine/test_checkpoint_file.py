@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import mlx.core as mx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -154,6 +155,27 @@ def test_a_full_disk_costs_the_newest_checkpoints_not_the_reply(file: Path) -> N
         said = f"checkpoint {file} cannot be written: File too large"
         assert (fault.plugin, fault.where, fault.message) == ("engine", "checkpoint", said)
     assert file.read_bytes() == whole_file()
+
+
+def test_a_checkpoint_for_which_memory_was_short_is_followed_by_the_next(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real: Any = mx.save_safetensors
+    short = [MemoryError()]
+
+    def save(*given: Any) -> None:
+        if short:
+            raise short.pop()
+        real(*given)
+
+    monkeypatch.setattr(mx, "save_safetensors", save)
+    with engine_with(shared_model("qwen3_5")) as engine:
+        result = engine.resume(file, checkpoint_every=4).result()
+        assert (short, result.faults) == ([], [])
+        assert Checkpoint.load(file).finished
+        short.append(MemoryError())
+        (fault,) = engine.generate(PROMPT, checkpoint=file, **OPTIONS).faults
+        assert fault.message == f"checkpoint {file} cannot be written: MemoryError"
 
 
 # --- processes --------------------------------------------------------------------------------
