@@ -166,6 +166,16 @@ def test_the_kind_may_be_given(asks: list[Ask]) -> None:
         mlxfill.load("tiny", draft_kind="two-model", plugins=["spec-two-model"])
 
 
+@pytest.mark.parametrize(
+    ("draft", "wrong", "right"),
+    [("tiny-mtp", "two-model", "qwen-mtp"), ("tiny-draft", "qwen-mtp", "two-model")],
+)
+def test_a_wrong_kind_is_told_with_the_right_one(draft: str, wrong: str, right: str) -> None:
+    with pytest.raises(DrafterError, match=f"; it is of the kind '{right}': leave out") as caught:
+        mlxfill.load("tiny", draft=draft, draft_kind=wrong, plugins=[*PLUGIN.values()], config=FREE)
+    one_line(caught.value)
+
+
 def other_engine(draft: str) -> Engine:
     """The drafter on a target that it was not made for."""
     manager: Any = [PLUGIN[draft], "model-tiny"]

@@ -51,6 +51,9 @@ def mount(
     try:
         provider = kind.load(path, target, plugins.settings(plugin))
         wrong = _unfit(provider)
+    except DrafterError as error:
+        hint = _kind_meant(plugins, path, kind) if name is not None else ""
+        raise DrafterError(f"{str(error).rstrip('.')}{hint}" if hint else str(error)) from error
     except (MlxfillError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -58,6 +61,18 @@ def mount(
     if wrong:
         raise DrafterError(f"{failed}: its provider has {wrong}")
     return Drafter(plugin, kind, provider)
+
+
+def _kind_meant(plugins: PluginManager, path: Path | None, named: DraftKind) -> str:
+    """A hint at the kind of what lies in a folder, where a wrong one was named; or nothing."""
+    for plugin, kind in sorted(plugins.draft_kinds(), key=lambda each: each[1].fallback):
+        if path is not None and kind.needs_artifact:
+            with recorded(plugin, "draft", []):  # nobody asked for it
+                if kind.detect(path):
+                    right = kind.name == named.name
+                    hint = f"; it is of the kind {kind.name!r}: leave out --draft-kind"
+                    return "" if right else hint
+    return ""
 
 
 def _unfit(provider: Any) -> str:  # noqa: ANN401 - plugins are not always typed
