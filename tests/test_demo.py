@@ -109,4 +109,4 @@ def test_a_missing_plugin_and_a_wrong_place_are_one_line(
     (quick / "mlxfill.toml").write_text("plugins = ['spec-ngram']\n")
     assert main(["demo", "--svg", "none/run.svg"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == "error: --svg none/run.svg: No such file or directory"
+    assert line == "error: --svg none/run.svg: there is no folder none"
