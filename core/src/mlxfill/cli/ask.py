@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from attrs import define
+from attrs import define, field
+from attrs.converters import optional
 
+from mlxfill.cli.encoding import as_text
 from mlxfill.errors import InputError
 from mlxfill.messages import for_template
 
@@ -25,7 +27,7 @@ class Ask:
     prompt: Annotated[
         str | None,
         typer.Argument(metavar="PROMPT", help="The question; - or nothing: standard input."),
-    ] = None
+    ] = field(default=None, converter=optional(as_text))
     messages: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Chat messages as JSON, in OpenAI's format."),
@@ -36,7 +38,7 @@ class Ask:
     system: Annotated[
         str | None,
         typer.Option("--system", "--system-prompt", metavar="TEXT", help="System message."),
-    ] = None
+    ] = field(default=None, converter=optional(as_text))
     raw: Annotated[
         bool,
         typer.Option(

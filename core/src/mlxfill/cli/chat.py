@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import attrs
 import typer
-from attrs import define
+from attrs import define, field
+from attrs.converters import optional
 
 from mlxfill.cli.ask import read_tools
 from mlxfill.cli.decoding import Decoding
+from mlxfill.cli.encoding import as_text
 from mlxfill.cli.groups import grouped
 from mlxfill.cli.invocation import invocation
 from mlxfill.cli.loading import Loading
@@ -67,7 +69,7 @@ class Talk:
     system: Annotated[
         str | None,
         typer.Option("--system", "--system-prompt", metavar="TEXT", help="System message."),
-    ] = None
+    ] = field(default=None, converter=optional(as_text))
     tools: Annotated[
         str | None, typer.Option(metavar="FILE", help="Tools as JSON, in OpenAI's format.")
     ] = None

@@ -9,6 +9,7 @@ import attrs
 import typer
 from attrs import define
 
+from mlxfill.cli.encoding import as_text
 from mlxfill.cli.shape import read_shape
 from mlxfill.errors import InputError
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 
 SHAPE = ("schema", "regex", "grammar")
+TEXTS = ("stop", "regex", "chat_template_config")
+"""Options that hold text, and no name of a file."""
 
 
 def _number(text: str, *names: str) -> Any:  # noqa: ANN401 - typer's own annotation object
@@ -86,6 +89,7 @@ class Decoding:
         :raises InputError: the template's options are no JSON object, or the schema cannot be read.
         """
         values = {name: v for name, v in attrs.asdict(self).items() if v is not None}
+        values |= {name: _texts(values[name]) for name in TEXTS if name in values}
         shape = {name: values.pop(name) for name in SHAPE if name in values}
         if shape:
             values["schema"] = read_shape(shape)
@@ -112,6 +116,10 @@ class Decoding:
             spared = [*engine.tokenizer.encode("\n"), *engine.tokenizer.eos_token_ids]
             values["xtc_special_tokens"] = spared
         return values
+
+
+def _texts(value: str | list[str]) -> str | list[str]:
+    return as_text(value) if isinstance(value, str) else [as_text(text) for text in value]
 
 
 def _json_object(text: str) -> dict[str, Any]:

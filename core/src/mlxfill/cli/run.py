@@ -14,6 +14,7 @@ from typer.main import get_group
 
 from mlxfill.cli.app import build
 from mlxfill.cli.blanks import refuse_blanks
+from mlxfill.cli.encoding import speak_utf8
 from mlxfill.cli.invocation import Invocation, take_options
 from mlxfill.cli.streams import replace_closed
 from mlxfill.cli.typed import as_typed
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     invocation = Invocation()
     replace_closed()
+    speak_utf8()
     streams = sys.stdout, sys.stderr
     try:
         invocation, rest = take_options(sys.argv[1:] if arguments is None else arguments)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlxfill.cli.ask import read_text
+from mlxfill.cli.encoding import as_text
 from mlxfill.errors import InputError
 
 
@@ -30,7 +31,7 @@ def _schema(value: str) -> Mapping[str, Any]:
     inline = value.lstrip().startswith("{")
     where = "--schema" if inline else f"--schema {value}:"
     try:
-        schema = json.loads(value if inline else read_text(value, "schema"))
+        schema = json.loads(as_text(value) if inline else read_text(value, "schema"))
     except (ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise

@@ -25,7 +25,8 @@ def waiting(console: Console, what: str) -> Iterator[None]:
             console.print(what, markup=False, soft_wrap=True)
         yield
         return
-    with console.status(what):
+    spinner = "dots" if console.encoding.startswith("utf") else "line"
+    with console.status(what, spinner=spinner):
         yield
 
 

@@ -106,7 +106,8 @@ class Bar:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         """One line."""
         cells = max(round(self.share * options.max_width), 1)
-        yield Segment("█" * cells, Style(color=self.colour, bgcolor=self.colour))
+        bar = "#" if options.ascii_only else "█"
+        yield Segment(bar * cells, Style(color=self.colour, bgcolor=self.colour))
 
 
 def colours(outcomes: Iterable[Outcome]) -> Text:

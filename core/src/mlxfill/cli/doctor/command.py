@@ -33,6 +33,8 @@ def doctor(
     else:
         from mlxfill.cli.doctor.page import page
 
-        Console(highlight=False, soft_wrap=True).print(page(found))
+        console = Console(highlight=False, soft_wrap=True)
+        bar = "█" if console.encoding.startswith("utf") else "#"
+        console.print(page(found, bar))
     if found.problems:
         raise typer.Exit(1)

@@ -21,11 +21,11 @@ CHART = 40
 CURVE = "cost of a forward of n tokens, in forwards of one"
 
 
-def page(found: Checkup) -> RenderableType:
-    """The whole report."""
+def page(found: Checkup, bar: str) -> RenderableType:
+    """The whole report.  ``bar``: a character to draw with."""
     parts: list[RenderableType] = [_pairs(_installation(found))]
     if found.model is not None:
-        parts += ["", _pairs(_model(found.model)), "", CURVE, chart(found.model.cost)]
+        parts += ["", _pairs(_model(found.model)), "", CURVE, chart(found.model.cost, bar)]
         parts += [Text(_kept(found.model), "dim"), "", Text(found.model.verdict, "bold")]
     parts.append("")
     parts += [Text(f"problem: {line}", "red") for line in found.problems]
@@ -34,14 +34,14 @@ def page(found: Checkup) -> RenderableType:
     return Group(*parts)
 
 
-def chart(cost: dict[int, float]) -> Table:
+def chart(cost: dict[int, float], bar: str) -> Table:
     """A bar for each window size."""
     longest = max(cost.values())
     table = Table.grid(padding=(0, 1))
     table.add_column(justify="right")
     for n, value in cost.items():
-        bar = "█" * max(round(CHART * value / longest), 1)
-        table.add_row(str(n), Text.assemble((bar, "cyan"), f" {value:.2f}"))
+        drawn = bar * max(round(CHART * value / longest), 1)
+        table.add_row(str(n), Text.assemble((drawn, "cyan"), f" {value:.2f}"))
     return table
 
 
