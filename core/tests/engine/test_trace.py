@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from full_disk import full_after
-from mlxfill import InputError, Policy
+from mlxfill import InputError, Policy, RowScheduler
 from mlxfill.engine.forward import Forwarder
 from mlxfill.engine.gate import CostCurve
 from mlxfill.rewind.window import CacheWindow
@@ -233,6 +233,27 @@ def test_a_full_disk_is_named(trace: Any) -> None:
         with full_after(0), pytest.raises(InputError, match=said):
             run.result()
     assert trace("finish") == []
+
+
+@pytest.mark.usefixtures("trace")
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+def test_all_rows_leave_although_their_end_cannot_be_traced(error: Any) -> None:
+    guest = drafter(0.7)
+    assert guest.drafter is not None
+
+    def interrupted(*_: Any) -> None:
+        raise error
+
+    with engine_with(shared_model("llama"), guest) as engine:
+        rows = RowScheduler(engine)
+        options = {**OPTIONS, "on_prefill_progress": interrupted if error else None}
+        for _ in range(3):
+            rows.add(engine.stream(PROMPT, **options))
+        leave = rows.round if error else rows.close
+        with full_after(0), pytest.raises(InputError, match="cannot be written"):
+            leave()
+        assert len(rows) == 0
+        assert [rows.closed for rows in guest.drafter.opened] == [True] * 3
 
 
 @pytest.mark.usefixtures("trace")

@@ -115,10 +115,11 @@ class RowScheduler:
                 run.close()
 
     def close(self) -> None:
-        """Every run leaves."""
-        for seated in list(self._everyone):
-            self.drop(seated.run)
-        self._wired.close()
+        """Every run leaves, whatever the end of one of them raises."""
+        with ExitStack() as leaving:
+            leaving.callback(self._wired.close)
+            for seated in reversed(self._everyone):
+                leaving.callback(self.drop, seated.run)
 
     # --- a round ------------------------------------------------------------------------------
 
@@ -137,10 +138,11 @@ class RowScheduler:
         self._readers, self._reading = Readers(self._engine), {}
         self._tables, self._turns = {}, []
         self._wired.close()
-        for seated in everyone:
-            if seated.stage is not None:
-                seated.stage.close()
-            seated.run.abandon(error)
+        with ExitStack() as leaving:  # the last one that enters goes first
+            for seated in reversed(everyone):
+                leaving.callback(seated.run.abandon, error)
+                if seated.stage is not None:
+                    leaving.callback(seated.stage.close)
 
     def _pieces_of_all(self) -> Pieces:
         out = self._prefill()
