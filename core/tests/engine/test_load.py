@@ -192,6 +192,31 @@ def no_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (
+            "Got: ConnectError: [Errno -2] Name or service not known\nAn error happened.\nPlease",
+            "ConnectError: [Errno -2] Name or service not known",
+        ),
+        ("404 Client Error. (Request ID: a)\n\nRepository Not Found for url: u.\nPlease", None),
+        ("", "OSError"),
+    ],
+)
+def test_what_the_hub_says_is_one_short_line(
+    said: str, shown: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: str) -> str:
+        raise OSError(said)
+
+    monkeypatch.setattr("mlx_lm.utils._download", refuse)
+    with pytest.raises(mlxfill.ModelNotFoundError) as caught:
+        mlxfill.load("someone/model", plugins=[])
+    cause = shown or "Repository Not Found for url: u."
+    line = f"no folder 'someone/model', and the model hub did not give it: {cause}"
+    assert str(caught.value) == line
+
+
 def cut_weights(folder: Path) -> None:
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:1000])

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 EMBEDDED = ("tiny", "tiny-draft", "tiny-mtp")
 INDEX = "model.safetensors.index.json"
+LONGEST = 120
+"""Characters of what the hub says that are shown."""
 
 
 def require_backend() -> None:
@@ -73,9 +75,15 @@ def _fetch(repo: str) -> Path:
     try:
         return Path(_download(repo))
     except Exception as error:
-        said = reason(error, 200)
-        message = f"no folder {repo!r}, and the model hub did not give it: {said}"
+        message = f"no folder {repo!r}, and the model hub did not give it: {_cause(error)}"
         raise ModelNotFoundError(message) from error
+
+
+def _cause(error: Exception) -> str:
+    """Of a download's pages of advice the line that says what happened."""
+    lines = [line.strip().removeprefix("Got: ") for line in str(error).splitlines()]
+    telling = [line for line in lines if line and "Request ID" not in line]
+    return telling[0][:LONGEST] if telling else type(error).__name__
 
 
 def load_model(
