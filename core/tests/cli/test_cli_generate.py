@@ -391,11 +391,20 @@ def test_files_of_another_form_are_named(ask: Any, content: str, complaint: str)
     assert complaint in outcome.complaint
 
 
-@pytest.mark.parametrize("content", ["[", "[1]", '{"name": "go"}', '"go"'])
-def test_tools_of_another_form_are_named(ask: Any, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("[", "is not JSON"),
+        ("[1]", "tool 0 must be a mapping like"),
+        ('{"name": "go"}', "must hold a list of tools"),
+        ('"go"', "must hold a list of tools"),
+        ('[{"name": "go"}]', "tool 0 has no function: it must be like"),
+    ],
+)
+def test_tools_of_another_form_are_named(ask: Any, content: str, complaint: str) -> None:
     outcome = ask("a", "--tools", file("tools.json", content))
     assert outcome.code == 2
-    assert outcome.complaint.startswith("--tools tools.json: ")
+    assert outcome.complaint.startswith(f"--tools tools.json: {complaint}")
 
 
 def test_two_system_messages_are_one_too_many(ask: Any) -> None:

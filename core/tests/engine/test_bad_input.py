@@ -84,6 +84,56 @@ def test_a_prompt_that_is_none(prompt: Any, named: str) -> None:
     refused({}, named, prompt=prompt)
 
 
+def tool(**function: Any) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": {"name": "go", **function}}]
+
+
+@pytest.mark.parametrize(
+    ("tools", "said"),
+    [
+        ("go", "tools must be a list of tools, not 'go'"),
+        ({}, "tools must be a list of tools, not {}"),
+        ([3], "tool 0 must be a mapping like {...}, not 3"),
+        ([None], "tool 0 must be a mapping like {...}, not None"),
+        ([{}], "tool 0 has no function"),
+        ([go := len], f"tool 0 must be a mapping like {{...}}, not {go!r}"),
+        ([{"name": "x"}], "tool 0 has no function: it must be like {...}, not {'name': 'x'}"),
+        (
+            [*tool(), {"type": "functoin"}],
+            "tool 1: type must be 'function', not 'functoin'; did you",
+        ),
+        (tool(name=3), "tool 0: function.name must be a name, not 3"),
+        (tool(name=""), "tool 0: function.name must be a name, not ''"),
+        (tool(description=[]), "tool 0: function.description must be a string, not []"),
+        (
+            tool(parameters=[]),
+            "tool 0: function.parameters must be a JSON schema of an object, not []",
+        ),
+        (
+            tool(parameters={"type": "objekt"}),
+            "tool 0: function.parameters.type must be 'object', not 'objekt'; did you mean",
+        ),
+        (
+            tool(parameters={"properties": ["q"]}),
+            "tool 0: function.parameters.properties must be a mapping, not ['q']",
+        ),
+        ([*tool(), *tool()], "tool 1: another tool is named 'go' as well"),
+    ],
+)
+def test_a_tool_that_no_template_can_use(tools: Any, said: str) -> None:
+    for prompt in (CHAT, PROMPT):
+        with engine_with(shared_model("llama")) as engine, pytest.raises(InputError) as caught:
+            engine.check(prompt, tools=tools)
+        like = '{"type": "function", "function": {"name": ...}}'
+        assert str(caught.value).startswith(said.replace("{...}", like))
+
+
+def test_tools_as_they_may_be() -> None:
+    with engine_with(shared_model("llama")) as engine:
+        for tools in (None, [], (), tool(), tool(parameters={}), [{"function": {"name": "go"}}]):
+            assert engine.check(CHAT, tools=tools).ids
+
+
 # --- options ---------------------------------------------------------------------------------
 
 WRONG: list[tuple[str, Any, str]] = [
@@ -248,15 +298,6 @@ def test_a_model_without_a_template() -> None:
         engine.generate(CHAT)
 
 
-@pytest.mark.parametrize(
-    "tools", [[{}], [{"type": "function"}], [{"function": {"name": 3}}], {}], ids=repr
-)
-def test_malformed_tools_do_not_stop_a_template_that_ignores_them(tools: Any) -> None:
-    model = shared_model("llama")
-    expected = plain(model, CHAT, 5).tokens
-    assert plain(model, CHAT, 5, tools=tools).tokens == expected
-
-
 @pytest.mark.parametrize("tools", [1, True, 0.5, {1: 2}.keys()], ids=repr)
 def test_tools_that_are_no_list(tools: Any) -> None:
     refused({"tools": tools}, "tools", "must be a list of tools")
@@ -265,12 +306,6 @@ def test_tools_that_are_no_list(tools: Any) -> None:
 def test_template_options_may_be_none() -> None:
     expected = plain(shared_model("llama"), CHAT, 5).tokens
     assert plain(shared_model("llama"), CHAT, 5, template_options=None).tokens == expected
-
-
-@pytest.mark.parametrize("tools", [[3], ["x"], [None]], ids=repr)
-def test_tools_that_are_no_mappings_are_refused(tools: Any) -> None:
-    with pytest.raises(TemplateError, match="Tools should"):
-        plain(shared_model("llama"), CHAT, 5, tools=tools)
 
 
 # --- drafters --------------------------------------------------------------------------------

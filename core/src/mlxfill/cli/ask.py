@@ -15,6 +15,7 @@ from attrs.converters import optional
 from mlxfill.cli.encoding import as_text
 from mlxfill.errors import InputError
 from mlxfill.messages import for_template
+from mlxfill.tools import check_tools
 
 STDIN = "-"
 Message = Mapping[str, Any]
@@ -120,8 +121,12 @@ def read_tools(file: str | None) -> list[Message] | None:
 
 def checked_tools(value: Any, where: str) -> list[Message]:  # noqa: ANN401 - whatever was read
     """Tools, or ``InputError`` that begins with ``where``."""
-    if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
+    if not isinstance(value, list):
         raise InputError(f"{where}: must hold a list of tools in OpenAI's format")
+    try:
+        check_tools(value)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
     return value
 
 

@@ -11,6 +11,7 @@ from mlxfill.engine.roles import check_roles, with_known_roles
 from mlxfill.errors import InputError, TemplateError, reason
 from mlxfill.messages import for_template
 from mlxfill.rules import is_whole
+from mlxfill.tools import check_tools
 
 BYTES = (bytes, bytearray, memoryview)
 """Sequences of numbers, but none of ids."""
@@ -33,13 +34,11 @@ def make_prompt(
 ) -> Prompt:
     """A string or ids as they are, chat messages through the template; a ``Prompt`` is ready.
 
-    :raises InputError: nothing usable was given, a message is of another form than OpenAI's
-        format allows, or the template does not know its role.
+    :raises InputError: nothing usable was given, a message or tool is of another form than
+        OpenAI's format allows, or the template does not know a message's role.
     :raises TemplateError: the template is missing or refuses the messages.
     """
-    if tools and not isinstance(tools, Sequence):
-        message = f"tools must be a list of tools, not {tools!r}"
-        raise InputError(message)
+    check_tools(tools)
     if isinstance(given, Prompt):
         return given
     if isinstance(given, str):
