@@ -183,3 +183,27 @@ def test_a_real_tokenizer_is_filled_as_it_writes(families: Any, make_tool: Any, 
                 assert offers
                 for offer in offers:
                     assert reply[offer.at : offer.at + len(offer.ids)] == offer.ids
+
+
+@pytest.mark.parametrize(
+    ("schema", "values"),
+    [
+        ({"type": "integer"}, (7, -5)),
+        ({"type": "object"}, ({}, {"a": 1})),
+        ({"type": ["array", "null"]}, ([], ["a"], None)),
+        ({}, (-3, True, None, ["a"], {})),
+        ({"enum": [True, "a"]}, (True, "a")),
+    ],
+)
+def test_a_value_may_share_a_token_with_what_stands_before_it(
+    families: Any, make_tool: Any, real: str, schema: dict[str, Any], values: tuple[Any, ...]
+) -> None:
+    tool = make_tool("get_it", "count", **CLOSED)
+    tool["function"]["parameters"]["properties"]["count"] = schema
+    request = families.request(families.tokenizer("gemma", real), [tool])
+    for value in values:
+        reply = families.reply(request, families.calls("gemma", ("get_it", {"count": value})))
+        offers = families.replay(request, reply).offers
+        assert offers
+        for offer in offers:
+            assert reply[offer.at : offer.at + len(offer.ids)] == offer.ids

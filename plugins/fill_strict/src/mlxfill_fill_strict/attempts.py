@@ -27,13 +27,16 @@ ODD_TEXTS: Final = (
 )
 """Texts for a value or a key; the first two differ in their first and their last letter."""
 _NUMBER: Final = 7
-_SAMPLES: Final[Mapping[str, Any]] = {
-    "array": [_NUMBER],
-    "boolean": True,
-    "null": None,
-    "object": {"alpha": _NUMBER},
+_SAMPLES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "array": ([_NUMBER], ["alpha"], []),
+    "boolean": (True, False),
+    "integer": (),
+    "null": (None,),
+    "number": (),
+    "object": ({"alpha": _NUMBER}, {}),
+    "string": (),
 }
-"""Values of the types that are neither text nor number."""
+"""Values of the types that are neither text nor number: those are always tried."""
 
 PLAIN_REPLIES: Final = (
     "alpha",
@@ -94,5 +97,6 @@ def with_values(tool: Tool, key: str) -> Attempts:
     schema = (tool.parameters.get("properties") or {}).get(key)
     wanted = schema.get("type") if isinstance(schema, Mapping) else None
     names = wanted if isinstance(wanted, list) else [wanted]
-    legal = [_SAMPLES[name] for name in names if isinstance(name, str) and name in _SAMPLES]
-    return Attempts(tuple({key: value} for value in (_NUMBER, *legal)), Place.VALUE, key)
+    known = [name for name in names if isinstance(name, str) and name in _SAMPLES]
+    legal = [value for name in known or _SAMPLES for value in _SAMPLES[name]]
+    return Attempts(tuple({key: value} for value in (_NUMBER, -_NUMBER, *legal)), Place.VALUE, key)
