@@ -242,8 +242,14 @@ def test_a_ring_cannot_be_quantized() -> None:
         engine.check(PROMPT, kv_bits=8)
     with pytest.raises(InputError, match="kv_bits cannot be used with a rotating cache"):
         plain(shared_model("gemma3_text"), PROMPT, 2, kv_bits=8)
-    with pytest.raises(InputError, match="kv_bits cannot be used with a rotating cache"):
-        plain(shared_model("qwen2"), PROMPT, 2, kv_bits=8, max_kv_size=8)
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3_5"])
+def test_a_bounded_cache_cannot_be_quantized(name: str) -> None:
+    """Whatever the model makes of ``max_kv_size``."""
+    options = {"kv_bits": 4, "kv_group_size": 32, "quantized_kv_start": 0, "max_kv_size": 8}
+    with pytest.raises(InputError, match="kv_bits 4 cannot be used with max_kv_size 8: mlx-lm"):
+        plain(shared_model(name), PROMPT, 2, **options)
 
 
 def test_a_wrong_option_computes_nothing() -> None:

@@ -99,6 +99,11 @@ class Options:
         if self.cache is not None and self.prompt_cache is not None:
             message = "give either cache (stays yours) or prompt_cache (updated in place), not both"
             raise InputError(message)
+        if self.kv_bits is not None and self.max_kv_size is not None:
+            raise InputError(
+                f"kv_bits {self.kv_bits} cannot be used with max_kv_size {self.max_kv_size}: mlx-lm"
+                " does not quantize rotating caches; leave one of them out"
+            )
 
 
 OPTION_NAMES = frozenset(f.name for f in fields(Options))
