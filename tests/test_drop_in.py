@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -337,6 +338,34 @@ def test_weights_of_a_bound_model_are_saved_as_before(tmp_path: Path) -> None:
     assert isinstance(before, dict)
     assert isinstance(after, dict)
     assert before.keys() == after.keys()
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt, MemoryError])
+def test_a_call_that_is_left_or_broken_off_is_over(error: Any) -> None:
+    model, tokenizer = shared_model("qwen3_5"), tiny_tokenizer()
+    guest = Guest.drafting(PROMPT * 3, 0.5)
+    plugged = {"plugins": PluginManager([("guest", guest)]), "draft_kind": "scripted"}
+
+    def tokens(prompt: list[int], options: dict[str, Any], **more: Any) -> list[int]:
+        responses = mlxfill.stream_generate(
+            model, tokenizer, prompt, 6, eos_token_ids=(), engine_options=options, **more
+        )
+        return [response.token for response in islice(responses, 4 if more else 6)]
+
+    def breaks_off(shown: mx.array, logits: mx.array) -> mx.array:
+        if error is not None and len(shown) == len(PROMPT) + 2:
+            raise error
+        return logits
+
+    options = {**plugged, "config": {"gate": {"enabled": False}}}
+    with pytest.raises(error) if error else nullcontext():
+        tokens(PROMPT, options, session="one", logits_processors=[breaks_off])
+    assert guest.drafter is not None
+    assert [rows.closed for rows in guest.drafter.opened] == [True]
+    finishes = [event.data["finish_reason"] for event in guest.events if event.kind == "finish"]
+    assert finishes == ["error" if error is MemoryError else "cancelled"]
+    longer = [*PROMPT, *tokens(PROMPT, PLAIN), 5]
+    assert tokens(longer, options, session="one") == tokens(longer, PLAIN)[:4]
 
 
 @pytest.mark.parametrize(

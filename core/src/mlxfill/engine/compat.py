@@ -101,9 +101,13 @@ def _with_cache(
     """mlx-lm leaves every token of the reply, EOS included, in the caller's ``prompt_cache``."""
     try:
         yield from responses
-    finally:
-        if run.options.prompt_cache is not None:
-            run.fill_caches()
+    except GeneratorExit:  # left at a response, where the caches hold what they should
+        run.close()
+    except BaseException as error:
+        run.abandon(error)
+        raise
+    if run.options.prompt_cache is not None:
+        run.fill_caches()
 
 
 def _responses(

@@ -347,7 +347,7 @@ class Run:
         self.finish()
 
     def abandon(self, error: BaseException) -> None:
-        """End here: a forward that others shared broke off, nobody knows what its caches hold."""
+        """End here: a forward broke off, nobody knows what the caches hold."""
         self.forwarder.forget()
         if isinstance(error, Exception):
             self.fail(error)
