@@ -77,6 +77,16 @@ def test_a_row_for_each_proposed_token_and_a_verdict(audit: Any, reply: list[int
     ]
 
 
+def test_a_narrow_terminal_gets_fewer_columns(
+    audit: Any, reply: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    out = audit(reply).out
+    (head,) = [line for line in out.splitlines() if "agree" in line and "token " in line]
+    assert head.split() == ["token", "proposed", "model's", "own", "agree"]
+    assert "\N{HORIZONTAL ELLIPSIS}" not in out
+
+
 def test_a_refused_proposal_is_shown_and_changes_nothing(audit: Any, reply: list[int]) -> None:
     wrong = [*reply[:3], (reply[3] + 1) % 64, *reply[4:]]
     outcome = audit(wrong)

@@ -187,6 +187,23 @@ def test_tables_in_a_pipe_are_as_wide_as_they_are(
     assert "\N{HORIZONTAL ELLIPSIS}" not in out
 
 
+def test_a_narrow_terminal_gets_fewer_columns(
+    mlxfill: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "48")
+    messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+    Path("own.jsonl").write_text(json.dumps({"id": "mine", "messages": messages}))
+    brief = ("--arms", "ngram,echo", "--rounds", "1", "--max-tokens", "4")
+    _, replayed, _ = mlxfill("bench", "replay", "own.jsonl", *brief)
+    _, measured, _ = mlxfill("bench", "--limit", "1", *brief)
+    for out in (replayed, measured):
+        lines = out.splitlines()
+        assert "\N{HORIZONTAL ELLIPSIS}" not in out
+        assert all(len(line) <= 48 for line in lines if line.startswith(("arm ", "spec-ngram ")))
+        assert [line for line in lines if line.startswith("arm ") and "verdict" in line]
+    assert [line for line in replayed.splitlines() if line.startswith("mine ")][1].count("x") == 1
+
+
 def test_own_sessions_and_model_are_replayed(bench: Any) -> None:
     messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     Path("own.jsonl").write_text(json.dumps({"id": "mine", "messages": messages}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import stat
 import tomllib
 from pathlib import Path
@@ -49,6 +50,8 @@ def test_all_else_stays_to_the_letter() -> None:
 def test_line_ends_and_mark_stay() -> None:
     text = "\ufeff" + FULL.replace("\n", "\r\n")
     assert settled(text) == text.replace('["fill-echo"]', '["spec-ngram", "model-tiny"]')
+    more = settled(text, {**WANTED, ("draft",): "small"})
+    assert more.count("\r\n") == more.count("\n") == text.count("\n") + 1
 
 
 def test_the_short_list_stays_short() -> None:
@@ -136,6 +139,20 @@ def test_mode_and_links_stay() -> None:
     assert stat.S_IMODE(real.stat().st_mode) == 0o600
     assert "spec-ngram" in real.read_text()
     assert sorted(path.name for path in Path().iterdir()) == ["mlxfill.toml", "real.toml"]
+
+
+def test_a_full_disk_leaves_the_file_as_it_was_and_no_other() -> None:
+    Path("mlxfill.toml").write_text("model = 'tiny'\n")
+    change = settle(mlxfill.load_config(), WANTED)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
+    try:
+        with pytest.raises(mlxfill.ConfigError, match=r"mlxfill.toml cannot be written: "):
+            change.write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in Path().iterdir()] == ["mlxfill.toml"]
+    assert Path("mlxfill.toml").read_text() == "model = 'tiny'\n"
 
 
 def test_a_file_that_was_changed_meanwhile_is_left_alone() -> None:

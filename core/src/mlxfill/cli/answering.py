@@ -87,7 +87,7 @@ def _report(
         print_cut,
         print_faults,
         print_left_out,
-        stats_table,
+        print_stats,
     )
     from mlxfill.engine.checkpoint.keeper import is_not_kept
 
@@ -97,7 +97,7 @@ def _report(
     if origins:
         console.print(legend(result.origins))
     if result.tokens:
-        console.print(stats_table(result.stats, drawn=drawn))
+        print_stats(console, result.stats, drawn=drawn)
     print_left_out(console, result.stats, engine)
     print_cut(console, result)
     # A checkpoint that is not there is this command's own error.

@@ -44,7 +44,7 @@ def audit(
 
     from rich.console import Console
 
-    from mlxfill.cli.report import print_faults
+    from mlxfill.cli.report import fit, print_faults
     from mlxfill.cli.waiting import waiting
 
     errors = Console(stderr=True, highlight=False, quiet=findings.as_json)
@@ -57,7 +57,8 @@ def audit(
         typer.echo(json.dumps(found.as_dict(decode), ensure_ascii=False))
         return
     if found.proposed:
-        Console().print(_table(found, decode))
+        console = Console()
+        console.print(fit(console, _table(found, decode), "behind", "margin", "policy", "from"))
     for line in _verdict(found, decode):
         typer.echo(line)
     print_faults(errors, [*engine.faults, *found.result.faults])
@@ -65,11 +66,11 @@ def audit(
 
 def _table(found: Audit, decode: Decode) -> Table:
     """A row for each proposed token."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    from mlxfill.cli.report import bare_table
+
+    table = bare_table()
     table.add_column("token", justify="right")
     for name in ("from", "policy", "proposed", "model's own"):
         table.add_column(name)

@@ -175,13 +175,13 @@ def _obey(conversation: Talker, line: str, errors: Console, *, drawn: bool) -> N
 
 def _tell_costs(conversation: Talker, errors: Console, *, drawn: bool) -> None:
     """What the last reply cost."""
-    from mlxfill.cli.report import print_left_out, stats_table
+    from mlxfill.cli.report import print_left_out, print_stats
 
     if conversation.last is None:
         errors.print("nothing was said yet")
         return
     stats = conversation.last.stats
-    errors.print(stats_table(stats, drawn=drawn))
+    print_stats(errors, stats, drawn=drawn)
     print_left_out(errors, stats, conversation.engine)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -30,6 +31,7 @@ STYLES = {
     "helps": "bold green",
     "harms": "bold red",
 }
+SPEED_LEAST = ("injected", "accepted", "per forward", "least")
 SHOWN_CHANGES = 3
 LONGEST = 100
 UNBOUNDED = 160
@@ -55,9 +57,9 @@ def show(console: Console, verdicts: Sequence[Verdict], margin: float) -> None:
     )
     speed = "Speed: wall time of plain decoding by that of the arm, median of the sessions."
     for title, table in (
-        (harm, _harm_table(verdicts)),
-        (speed, _speed_table(verdicts)),
-        ("Speed of each session.", _session_table(verdicts)),
+        (harm, _fit(console, _harm_table(verdicts), "identical", "p", "at most", "better")),
+        (speed, _fit(console, _speed_table(verdicts), *SPEED_LEAST)),
+        ("Speed of each session.", _session_table(console, verdicts)),
     ):
         console.print(title, style="dim")
         console.print(table)
@@ -107,12 +109,19 @@ def _cells(figures: Figures) -> list[str]:
     ]
 
 
-def _session_table(verdicts: Sequence[Verdict]) -> Table:
-    """A row a session, a column an arm."""
+def _session_table(console: Console, verdicts: Sequence[Verdict]) -> Table:
+    """A row a session, a column an arm; where these do not fit, a row for each of both."""
     table = _table("session", *(_stacked(verdict.arm) for verdict in verdicts))
     for session in verdicts[0].by_session:
         speeds = [verdict.by_session[session] for verdict in verdicts]
         table.add_row(escape(session), *map(_ratio, speeds))
+    if _wide(console, table) <= console.width:
+        return table
+    table = _table("session", "arm", "speed, 95 %")
+    for session in verdicts[0].by_session:
+        for verdict in verdicts:
+            cells = (session, verdict.arm, _ratio(verdict.by_session[session]))
+            table.add_row(*map(escape, cells))
     return table
 
 
@@ -127,7 +136,8 @@ def show_effects(console: Console, measured: Measurement) -> None:
         style="dim",
         markup=False,
     )
-    console.print(_effect_table(measured))
+    least = ("injected", "accepted", "/forward", "same")
+    console.print(_fit(console, _effect_table(measured), *least))
     console.print()
     for effect in measured.effects:
         if effect.differing:
@@ -178,6 +188,30 @@ def _table(first: str, *others: str) -> Table:
     for name in others:
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def _fit(console: Console, table: Table, *least: str) -> Table:
+    """Take columns out of a table until it fits; ``least`` names them, the least needed first."""
+    for name in least:
+        if _wide(console, table) <= console.width:
+            break
+        table = _without(name, table)
+    return table
+
+
+def _without(name: str, table: Table) -> Table:
+    """The same table with a column less."""
+    kept = [column for column in table.columns if column.header != name]
+    new = _table(*(str(column.header) for column in kept))
+    for cells in zip(*(column.cells for column in kept), strict=True):
+        new.add_row(*cells)
+    return new
+
+
+def _wide(console: Console, table: Table) -> int:
+    """Columns that all of a table takes."""
+    unbounded = console.options.update(max_width=sys.maxsize)
+    return console.measure(table, options=unbounded).maximum
 
 
 def _stacked(arm: str) -> str:
