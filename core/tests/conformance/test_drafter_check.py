@@ -238,6 +238,13 @@ class Rude(Rows):
         return super().restored(checkpoint)
 
 
+class Leaving(Rows):
+    def restored(self, checkpoint: DraftCheckpoint) -> list[int]:
+        if checkpoint.namespace != self.namespace:
+            raise SystemExit(3)
+        return super().restored(checkpoint)
+
+
 class Half(Rows):
     """A refusal that leaves a row behind."""
 
@@ -307,6 +314,8 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "any namespace": (provider(Trusting), "restored a checkpoint of another namespace: raise Dr"),
     "any length": (provider(Careless), "restored a checkpoint that claims 2 processed tokens"),
     "another error": (provider(Rude), "namespace with ValueError: foreign: raise DrafterError"),
+    "an exit": (provider(Leaving), "namespace with SystemExit: 3: raise DrafterError"),
+    "the end raises": (provider(close=raising(OSError("x"))), r"OSError: x in close\(\) of the"),
     "half refused": (provider(Half), "has 2 rows after it refused a checkpoint, not 1"),
     "shared": (
         provider(Scratch),

@@ -80,7 +80,9 @@ def check_refusals(rows: Any, checkpoint: DraftCheckpoint, told: Told) -> None: 
             rows.append([wrong])
         except DrafterError:
             pass
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise told(
                 f"refused a checkpoint {words} with {one_line(error)}: raise DrafterError"
             ) from error

@@ -115,7 +115,8 @@ def check_draft_provider(
         )
         with said_of(battery.name):
             battery.refuse()
-        battery.provider.close()
+            with blamed(lambda said: Breach(f"the drafter {said}"), "close() of the provider"):
+                battery.provider.close()
     compare(battery.name, lambda _: Mounted(factory), report, ENGINE_EXAMPLES)
     if not report.offers:
         report.warn("never drafted: hand over the model that it is for")
