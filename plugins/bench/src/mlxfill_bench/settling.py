@@ -50,16 +50,23 @@ class Change:
         try:
             if (_read(target) if target.exists() else None) != self.before:
                 raise ConfigError(f"{self.path} was changed meanwhile: tune again")
-            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+            self._replace(target)
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be written: {error.strerror}") from error
+
+    def _replace(self, target: Path) -> None:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        new = Path(name)
+        try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
                 file.write(self.after)
             if self.before is not None:
-                shutil.copymode(target, name)
+                shutil.copymode(target, new)
             else:
-                Path(name).chmod(0o644)
-            Path(name).replace(target)
-        except OSError as error:
-            raise ConfigError(f"{self.path} cannot be written: {error.strerror}") from error
+                new.chmod(0o644)
+            new.replace(target)
+        finally:
+            new.unlink(missing_ok=True)
 
 
 def settle(config: Config, settings: Settings) -> Change:
@@ -108,7 +115,10 @@ def settled_text(text: str, settings: Settings, inside: tuple[str, ...] = ()) ->
             _relist(holder, last, value)
         else:
             holder[last] = value
-    return mark + tomlkit.dumps(document)
+    after = tomlkit.dumps(document)
+    if "\n" in text and text.count("\n") == text.count("\r\n"):  # new lines end as the others do
+        after = after.replace("\r\n", "\n").replace("\n", "\r\n")
+    return mark + after
 
 
 def _table_for(holder: object) -> Any:  # noqa: ANN401 - tomlkit's
