@@ -193,7 +193,7 @@ def test_a_narrow_terminal_gets_fewer_columns(
     monkeypatch.setenv("COLUMNS", "48")
     messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     Path("own.jsonl").write_text(json.dumps({"id": "mine", "messages": messages}))
-    brief = ("--arms", "ngram,echo", "--rounds", "1", "--max-tokens", "4")
+    brief = ("--arms", "ngram,echo,strict,echo+ngram", "--rounds", "1", "--max-tokens", "4")
     _, replayed, _ = mlxfill("bench", "replay", "own.jsonl", *brief)
     _, measured, _ = mlxfill("bench", "--limit", "1", *brief)
     for out in (replayed, measured):
@@ -201,7 +201,9 @@ def test_a_narrow_terminal_gets_fewer_columns(
         assert "\N{HORIZONTAL ELLIPSIS}" not in out
         assert all(len(line) <= 48 for line in lines if line.startswith(("arm ", "spec-ngram ")))
         assert [line for line in lines if line.startswith("arm ") and "verdict" in line]
-    assert [line for line in replayed.splitlines() if line.startswith("mine ")][1].count("x") == 1
+    rows = [line.split() for line in replayed.splitlines() if line.startswith("mine ")]
+    arms = ["spec-ngram", "fill-echo", "fill-strict", "fill-echo+spec-ngram"]
+    assert [row[1] for row in rows] == arms
 
 
 def test_own_sessions_and_model_are_replayed(bench: Any) -> None:
