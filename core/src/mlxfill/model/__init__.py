@@ -2,10 +2,11 @@
 
 ::
 
-    loading    a name to model, tokenizer and config
+    loading    a name to model, tokenizer and config; given: what was handed over in a model's place
     target     the model bound: forward, hidden, project, taps
     anatomy    where its body, layers and embedding are; hooks: what its modules are made to tell
-    head       its head for some ids only; adapters: LoRA by name; team: one model on several ranks
+    head       its head for some ids only; team: one model on several ranks
+    adapters   LoRA by name; adapterfiles: what they are read from
     compiled   small forwards as one graph, for drafters
     reading    arrays to Python numbers, with types
 """
