@@ -193,6 +193,25 @@ def test_nobody_else_sees_the_adapter_of_a_request_that_ended(
         assert ask(other, PLAIN) == expected[PLAIN]
 
 
+def test_engines_that_share_a_model_take_turns_token_by_token(
+    kind: str, folders: dict[str, Path], expected: dict[str | None, list[int]]
+) -> None:
+    model = tiny_model(kind)
+    options: dict[str, Any] = {"max_tokens": 24, "seed": 1, "temperature": 0.8}
+    with engine_with(model, Guest()) as one, engine_with(model, Guest()) as other:
+        one.mount_adapter(FIRST, folders[FIRST])
+        run = one.stream(PROMPT, adapters=FIRST, **options)
+        said = [next(run).token]
+        other.mount_adapter(SECOND, folders[SECOND])
+        for name in (PLAIN, SECOND):
+            assert ask(other, name) == expected[name]
+            said.append(next(run).token)
+        turns = other.stream(PROMPT, adapters=SECOND, **options)
+        said += [piece.token for _, piece in zip(turns, run, strict=False)]
+        said += [piece.token for piece in run]
+        assert [token for token in said if token is not None] == expected[FIRST]
+
+
 def test_ctrl_c_between_two_adapters_leaves_no_mixture(
     engine: Engine, expected: dict[str | None, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

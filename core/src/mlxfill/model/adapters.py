@@ -39,11 +39,16 @@ class _Change:
     adapted: nn.Module
 
 
+_ATTRIBUTE = "_mlxfill_adapters"
+"""In a model: the ``Adapters`` of which one is on."""
+
+
 class Adapters:
     """Adapters as mlx-lm trains them (LoRA, DoRA), by name.
 
     The weights of the model exist once.  Switching exchanges the adapted modules, which costs a
     tenth of a microsecond each; a graph that was built before keeps what it was built with.
+    Engines that share a model switch each other's off.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -95,9 +100,14 @@ class Adapters:
 
         :raises InputError: there is no such adapter.
         """
+        known = vars(self._model)
+        other = known.get(_ATTRIBUTE)  # of another engine, with a run that somebody left open
+        if other is not None and other is not self:
+            other.switch(None)
         if name == self.active and not self._switching:
             return
         self.check(name)
+        known[_ATTRIBUTE] = self  # not a parameter: past mlx's own __setattr__
         # After Ctrl-C in here a part of any may be on.
         on = [each for each in self._changes if self._switching or each == self.active]
         self._switching = True
@@ -106,6 +116,8 @@ class Adapters:
         if name is not None:
             _apply(self._changes[name], on=True)
         self.active, self._switching = name, False
+        if name is None:
+            del known[_ATTRIBUTE]
 
     def check(self, name: str | None) -> None:
         """Raise ``InputError`` unless ``name`` is mounted or None."""
