@@ -2,7 +2,8 @@
 
 ::
 
-    loading    a name to model, tokenizer and config; given: what was handed over in a model's place
+    loading    a name to model, tokenizer and config; given: what was handed over in its place
+    files      what a model folder must hold; vocabulary: whether its tokenizer can write
     target     the model bound: forward, hidden, project, taps
     anatomy    where its body, layers and embedding are; hooks: what its modules are made to tell
     head       its head for some ids only; team: one model on several ranks
