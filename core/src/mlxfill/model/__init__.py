@@ -3,7 +3,7 @@
 ::
 
     loading    a name to model, tokenizer and config; given: what was handed over in its place
-    files      what a model folder must hold; vocabulary: whether its tokenizer can write
+    files      reading the files of models and adapters; vocabulary: whether text becomes tokens
     target     the model bound: forward, hidden, project, taps
     anatomy    where its body, layers and embedding are; hooks: what its modules are made to tell
     head       its head for some ids only; team: one model on several ranks
