@@ -381,6 +381,46 @@ def test_ctrl_c_while_a_layer_is_prepared_to_be_tapped(monkeypatch: pytest.Monke
     assert result.stats.spec["windows"]
 
 
+@pytest.mark.parametrize("what", ["on_prefill_progress", "logits_processors"])
+def test_a_callback_may_end_its_own_run_and_those_beside_it(what: str) -> None:
+    model, prompt = shared_model("qwen3_5"), [*PROMPTS[4] * 3, 5]
+    expected = plain(model, prompt, LONGEST).tokens
+    ends: list[Any] = []
+
+    def ending(*shown: Any) -> Any:
+        if isinstance(shown[0], int) or len(shown[0]) > len(prompt) + 2:
+            for end in ends:
+                end()
+        return shown[-1]
+
+    options: dict[str, Any] = {"max_tokens": LONGEST, "eos_token_ids": ()}
+    calls: dict[str, Any] = {what: ending if what == "on_prefill_progress" else [ending]}
+    with engine_with(model, Guest.offering([*prompt, *expected], 0.7)) as engine:
+        run = engine.stream(prompt, **options, **calls)
+        ends[:] = [run.close]
+        alone = run.result()
+        rows = RowScheduler(engine)
+        runs = [engine.stream(prompt, **options, **calls)]
+        runs += [engine.stream(prompt, **options) for _ in range(3)]
+        for each in runs:
+            rows.add(each)
+        ends[:] = [lambda: rows.drop(runs[0]), lambda: rows.drop(runs[2])]
+        while len(rows):
+            rows.round()
+        ends[:] = [rows.round]
+        again = engine.stream(prompt, **options, **calls)
+        rows.add(again)
+        while len(rows):
+            rows.round()
+        with pytest.raises(InputError, match="a round is under way"):
+            again.result()
+        results = [alone, *(each.result() for each in runs)]
+    reasons = [result.finish_reason for result in results]
+    assert reasons == ["cancelled", "cancelled", "length", "cancelled", "length"]
+    for result in results:
+        assert result.tokens == expected[: len(result.tokens)]
+
+
 def test_stop_strings_end_a_row_inside_a_burst() -> None:
     model = shared_model("llama")
     whole = plain(model, PROMPTS[0], LONGEST)

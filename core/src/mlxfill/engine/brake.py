@@ -16,19 +16,19 @@ class Brake:
 
     Knows nothing of the run that it belongs to: a run that knew itself would wait for Python's
     garbage collector, and its caches with it.  ``keeper`` takes the run's checkpoints, if any;
-    ``pausing``: somebody wants the run to rest at a boundary for now.
+    ``pausing``: somebody wants the run to rest at a boundary for now; ``closing``: to end there.
     """
 
     def __init__(self, cancel: threading.Event | None, session: Session) -> None:
         """``cancel``: the request's event; ``session`` holds the prompt and nothing more yet."""
         self.keeper: Keeper | None = None
-        self.pausing = False
+        self.pausing = self.closing = False
         self._cancel, self._session = cancel, session
         self._prompt = len(session.tokens)
 
     def cancelled(self) -> bool:
         """Whether nobody wants the rest."""
-        return self._cancel is not None and self._cancel.is_set()
+        return self.closing or (self._cancel is not None and self._cancel.is_set())
 
     def stops(self) -> bool:
         """Whether the loop shall end here.  With checkpoints it is paused instead and then left."""

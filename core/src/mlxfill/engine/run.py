@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from contextlib import closing
+from inspect import GEN_RUNNING, getgeneratorstate
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -137,7 +138,13 @@ class Run:
         return next(self._pieces)
 
     def close(self) -> None:
-        """Stop here.  Called by itself when the run ends or is dropped."""
+        """Stop here.  Called by itself when the run ends or is dropped.
+
+        From one of its own callbacks: stop at the next boundary.
+        """
+        if self._pieces is not None and getgeneratorstate(self._pieces) == GEN_RUNNING:
+            self.brake.closing = True
+            return
         self.ending = self.ending or Ending("cancelled")
         if self._pieces is not None:
             self._pieces.close()

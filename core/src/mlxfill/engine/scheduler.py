@@ -78,6 +78,8 @@ class RowScheduler:
         self._reading: dict[Run, Seated] = {}
         self._tables: dict[object, Table] = {}
         self._turns: list[Seated] = []
+        self._dropped: list[Run] = []
+        self._in_round = False
         self._wired = ExitStack()
 
     def __len__(self) -> int:
@@ -108,7 +110,13 @@ class RowScheduler:
         self._waiting.append(seated)
 
     def drop(self, run: Run) -> None:
-        """A run leaves, as if cancelled; nothing happens if it has ended already."""
+        """A run leaves, as if cancelled; nothing happens if it has ended already.
+
+        What a callback drops within a round leaves when that is over.
+        """
+        if self._in_round:
+            self._dropped.append(run)
+            return
         for seated in list(self._everyone):
             if seated.run is run:
                 self._leave(seated)
@@ -124,12 +132,24 @@ class RowScheduler:
     # --- a round ------------------------------------------------------------------------------
 
     def round(self) -> Pieces:
-        """A part of the prompts, then new tokens of every run: the pieces, in order."""
+        """A part of the prompts, then new tokens of every run: the pieces, in order.
+
+        :raises InputError: a callback calls it within a round.
+        """
+        if self._in_round:
+            raise InputError("a round is under way: callbacks cannot begin another")
+        self._in_round = True
         try:
-            return self._pieces_of_all()
+            out = self._pieces_of_all()
         except BaseException as error:
             self._abandon(error)
             raise
+        finally:
+            self._in_round = False
+            dropped, self._dropped = self._dropped, []
+        for run in dropped:
+            self.drop(run)
+        return out
 
     def _abandon(self, error: BaseException) -> None:
         """A round broke off: a token of any run may be in its caches that nobody has read."""
