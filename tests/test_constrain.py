@@ -94,6 +94,20 @@ def test_a_reply_is_the_same_in_any_company(
             jsonschema.validate(json.loads(result.text.rpartition("</think>")[2]), CALL)
 
 
+def test_drafts_beyond_the_end_of_the_grammar_are_refused() -> None:
+    """Without an end-of-turn id the mask cannot rule them out, and the model wants them."""
+    with engine(plugins=["spec-ngram", "constrain"]) as loaded:
+        (letter,) = loaded.tokenizer.encode("a", add_special_tokens=False)
+        result = loaded.generate(
+            [letter] * 20,
+            schema={"regex": "[ab]{7}"},
+            logit_bias={letter: 50.0},
+            eos_token_ids=(),
+        )
+    assert (result.text, result.finish_reason) == ("a" * 7, "stop")
+    assert result.stats.spec["accepted"] > 0
+
+
 def test_a_scaffold_that_the_grammar_forbids_does_not_come(ask: Ask) -> None:
     """fill-strict would append how a call goes on; the grammar wants something else there."""
     odd = {"lark": 'start: <tool_call> "\\n" /[a-z ]{5,20}/'}

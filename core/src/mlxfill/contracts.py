@@ -405,7 +405,10 @@ class Constraint(ProposalSource, Protocol):
         """
 
     def complete(self) -> bool:
-        """Whether only the end can follow what was observed: the reply ends there."""
+        """Whether only the end can follow what was observed, or shown to ``mask`` since.
+
+        The reply ends there.
+        """
 
 
 @frozen

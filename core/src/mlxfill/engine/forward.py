@@ -80,6 +80,8 @@ class Forwarder:
         self.tap_layers: tuple[int, ...] = ()
         self.last_taps: mx.array | None = None
         self.phases = Phases() if options.phase_times else None
+        # Whether only the end can follow what processors were shown last.
+        self.complete: Callable[[], bool] = lambda: False
         # Processors and foreign samplers may keep state of their own: they are shown
         # each emitted position once, in order, and no refused one.
         self.one_by_one = bool(self.processors) or chooser.foreign is not None
@@ -285,7 +287,8 @@ class Forwarder:
             token = one_id(self.chooser.choose(logprobs, (len(history),)))
             sampled.append(token)
             rows.append(logprobs[0])
-            if at == len(drafts) or token != drafts[at] or token in self.eos:
+            agreed = at < len(drafts) and token == drafts[at] and token not in self.eos
+            if not agreed or self.complete():
                 return Judged(sampled, at, rows)
             history.append(token)
 

@@ -210,7 +210,7 @@ class Opening:
         tokens = [UNNAMED] * forwarder.unnamed + list(request.prompt_ids)
         session = Session(tokens, budget, rules, seats, self._report)
         if self._holder is not None:
-            session.complete = self._holder.complete
+            session.complete = forwarder.complete = self._holder.complete
         curve = engine.learnt.curve() if speculates else CostCurve()
         opened = {"prompt_tokens": len(request.prompt_ids), "seed": request.sampling.seed}
         self._notify(Event("request", opened))

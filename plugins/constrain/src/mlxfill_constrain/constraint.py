@@ -108,7 +108,7 @@ class GrammarConstraint:
 
     def complete(self) -> bool:
         """Whether only the end can follow."""
-        return self._begin is not None and self._entered == len(self._reply) and self._walk.finished
+        return self._begin is not None and self._walk.finished
 
     # --- where the reply stands ---------------------------------------------------------
 
