@@ -57,7 +57,7 @@ NAMES = st.text("abcdefghij-", min_size=1, max_size=8)
 LEGAL = st.fixed_dictionaries(
     {},
     optional={
-        "model": st.text(),
+        "model": st.text(min_size=1),
         "num_draft_tokens": st.integers(min_value=0),
         "generation": GENERATION,
         "trust": st.fixed_dictionaries({"assert": st.lists(NAMES)}),

@@ -65,7 +65,7 @@ def test_tools_are_offered(chat: Any, workplace: Path) -> None:
     [
         (("--plugins", "spec-ngram"), "--plugins is the server's to decide"),
         (("--kv-bits", "8"), "--kv-bits is the server's to decide"),
-        (("--temp", "-1"), "temperature must be"),
+        (("--temp", "-1"), "--temp must be"),
     ],
 )
 def test_what_the_server_decides_is_refused(chat: Any, options: tuple[str, ...], said: str) -> None:
