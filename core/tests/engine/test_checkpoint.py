@@ -343,6 +343,19 @@ def test_a_resumed_run_goes_on_saving(tmp_path: Path) -> None:
 # --- what is refused ------------------------------------------------------------------------
 
 
+def test_checkpoints_of_all_runs_are_written_by_one_thread(tmp_path: Path) -> None:
+    """mlx never gives back what it keeps for a thread that used it."""
+    writers = set[int | None]()
+    with engine_with(shared_model("llama")) as engine:
+        for number in range(3):
+            file = tmp_path / f"{number}.ckpt"
+            engine.generate(PROMPT, checkpoint=file, checkpoint_every=2, **OPTIONS)
+            alive = [t for t in threading.enumerate() if t.name.startswith("mlxfill checkpoint")]
+            writers |= {thread.ident for thread in alive}
+            assert Checkpoint.load(file).finished
+    assert len(writers) == 1
+
+
 def test_what_a_file_cannot_hold_must_be_given_again() -> None:
     model = shared_model("llama")
 

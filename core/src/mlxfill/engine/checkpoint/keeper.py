@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from mlxfill.engine.checkpoint.lock import CheckpointLock
 from mlxfill.errors import CheckpointError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from mlxfill.engine.checkpoint.checkpoint import Checkpoint
     from mlxfill.engine.engine import Engine
     from mlxfill.engine.options import Options
@@ -29,10 +32,14 @@ def is_not_kept(fault: Fault) -> bool:
     return (fault.plugin, fault.where) == _NOT_KEPT
 
 
-class Writer:
-    """Writes checkpoints to one file in a thread of its own; of those that wait, the newest.
+_WRITING = ThreadPoolExecutor(1, thread_name_prefix="mlxfill checkpoint")
+"""One thread of the process writes all checkpoints: mlx keeps threads of its own, until the process
+ends, for each thread that it was ever used in."""
 
-    The thread ends when nothing waits, so that no process has to wait for one that is idle.
+
+class Writer:
+    """Writes checkpoints to one file beside the computing; of those that wait, the newest.
+
     ``error``: why the newest one could not be written.
     """
 
@@ -42,24 +49,23 @@ class Writer:
         self.error: CheckpointError | None = None
         self._guard = threading.Lock()
         self._waiting: Checkpoint | None = None
-        self._thread: threading.Thread | None = None
+        self._work: Future[None] | None = None
 
     def put(self, checkpoint: Checkpoint) -> None:
         """Hand over a checkpoint; does not wait for the disk."""
         with self._guard:
             self._waiting = checkpoint
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="mlxfill checkpoint")
-                self._thread.start()
+            if self._work is None:
+                self._work = _WRITING.submit(self._write)
 
     def close(self) -> None:
         """Wait until the newest one is written."""
         with self._guard:
-            thread = self._thread
-        if thread is not None:
-            thread.join()
+            work = self._work
+        if work is not None:
+            work.result()
 
-    def _work(self) -> None:
+    def _write(self) -> None:
         while (checkpoint := self._next()) is not None:
             try:
                 checkpoint.write(self._path)
@@ -72,7 +78,7 @@ class Writer:
         with self._guard:
             checkpoint, self._waiting = self._waiting, None
             if checkpoint is None:
-                self._thread = None
+                self._work = None
             return checkpoint
 
 
