@@ -34,9 +34,12 @@ def tiny_tokenizer() -> Any:  # noqa: ANN401 - mlx-lm's TokenizerWrapper, untype
 
     pieces = [*_SPECIAL, *_LETTERS, *_SIGNS, *_MERGED]
     merges = [(piece[:-1], piece[-1]) for piece in _MERGED]
-    plain = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    plain = Tokenizer(models.BPE(ids, merges))
     plain.decoder = decoders.Fuse()
     plain.add_special_tokens([AddedToken(piece, special=True) for piece in _SPECIAL])
     fast = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token=_SPECIAL[EOS])
+    # It knows no words: a cache of words would keep each text that it ever saw.
+    fast.backend_tokenizer.model = models.BPE(ids, merges, cache_capacity=0)
     fast.chat_template = _TEMPLATE
     return TokenizerWrapper(fast)
