@@ -485,3 +485,15 @@ def test_quantized_rows(requests: list[tuple[int, int, int, int]], seed: int) ->
             assert result.tokens == expected.tokens
             assert (EOS in result.tokens) == (EOS in expected.tokens)
     assert contents is not None
+
+
+@pytest.mark.parametrize("start", [0, 5, 28, 29, 33])
+def test_rows_of_caches_that_are_quantized_by_the_first_forward(start: int) -> None:
+    """The caller's caches hold all of the prompt but its last token, and are not quantized yet."""
+    model, prompt = shared_model("llama", head_dim=32), PROMPTS[4]
+    options = {"kv_bits": 4, "kv_group_size": 32, "max_tokens": 12, "eos_token_ids": ()}
+    with engine_with(model) as engine:
+        kept = engine.generate(prompt, max_tokens=1, eos_token_ids=(), keep_cache=True).cache
+        asked = {"prompt": prompt, "cache": kept, "quantized_kv_start": start, **options}
+        one, other = engine.generate_batch([asked, asked])
+        assert one.tokens == other.tokens == engine.generate(**asked).tokens

@@ -343,6 +343,12 @@ class Forwarder:
             limits.append(options.quantized_kv_start - held)
         return min(limits, default=None)
 
+    @property
+    def quantizes(self) -> bool:
+        """Whether some entries are still to be quantized: on the way, or by the first forward."""
+        wanted = self.options.kv_bits is not None
+        return wanted and any(hasattr(entry, "to_quantized") for entry in self.caches)
+
     def _quantize(self) -> None:
         options = self.options
         if options.kv_bits is None:

@@ -338,8 +338,7 @@ class RowScheduler:
     def _key(self, run: Run) -> object:
         """What runs must have in common to share forwards; None: this one takes turns."""
         options, forwarder = run.options, run.forwarder
-        changes = options.kv_bits is not None and forwarder.held < options.quantized_kv_start
-        if run.alone or changes or forwarder.window.unsupported:
+        if run.alone or forwarder.quantizes or forwarder.window.unsupported:
             return None
         key = layout(forwarder.caches)
         return None if key is None or self._engine.no_rows() else (key, options.adapters)
