@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mlxfill.cli.groups import grouped
     from mlxfill.cli.outputs import check_output
+    from mlxfill.cli.tables import fit_table, standard_output
     from mlxfill.config import Config, load_config
     from mlxfill.contracts import (
         MLXFILL_API,
@@ -127,12 +128,14 @@ __all__ = [
     "TemplateError",
     "TokenView",
     "check_output",
+    "fit_table",
     "for_template",
     "grouped",
     "hookimpl",
     "installed_plugin",
     "load",
     "load_config",
+    "standard_output",
     "stream_generate",
 ]
 
@@ -154,12 +157,14 @@ _HOMES = {
     "Sampling": "mlxfill.sampling",
     "Stats": "mlxfill.engine",
     "check_output": "mlxfill.cli.outputs",
+    "fit_table": "mlxfill.cli.tables",
     "for_template": "mlxfill.messages",
     "grouped": "mlxfill.cli.groups",
     "hookimpl": "mlxfill.hookspecs",
     "installed_plugin": "mlxfill.plugins",
     "load": "mlxfill.engine",
     "load_config": "mlxfill.config",
+    "standard_output": "mlxfill.cli.tables",
     "stream_generate": "mlxfill.engine.compat",
 }
 """Where the names are that are neither errors nor contracts."""

@@ -27,7 +27,7 @@ class Source:
 
     def propose(self, view):
         rest = {known}[view.length - self.begun:]
-        return mlxfill.Proposal(tuple(rest), mlxfill.Policy.{policy}, "zz") if rest else None
+        return mlxfill.Proposal(tuple(rest), mlxfill.Policy.{policy}, "{origin}") if rest else None
 
     def resolved(self, proposal, accepted):
         pass
@@ -51,8 +51,8 @@ def reply(model: str) -> list[int]:
 def audit(run: Any, model: str, site: FakeSite) -> Any:
     """Audit a run with a plugin that claims to know the reply."""
 
-    def audit(known: list[int], *arguments: str, policy: str = "VERIFY") -> Any:
-        site.add("zz", HEADER + SOURCE.format(known=known, policy=policy))
+    def audit(known: list[int], *arguments: str, policy: str = "VERIFY", origin: str = "zz") -> Any:
+        site.add("zz", HEADER + SOURCE.format(known=known, policy=policy, origin=origin))
         Path("mlxfill.toml").write_text(CONFIG)
         return run(
             "audit", ASK, "--model", model, "--plugins", "zz", "--max-tokens", "12", *arguments
@@ -85,6 +85,17 @@ def test_a_narrow_terminal_gets_fewer_columns(
     (head,) = [line for line in out.splitlines() if "agree" in line and "token " in line]
     assert head.split() == ["token", "proposed", "model's", "own", "agree"]
     assert "\N{HORIZONTAL ELLIPSIS}" not in out
+
+
+def test_a_pipe_gets_every_column_whole(
+    audit: Any, reply: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    origin = "from_a_plugin_that_has_a_long_name_for_everything"
+    out = audit(reply, origin=origin).out
+    (head,) = [line for line in out.splitlines() if "agree" in line and "token " in line]
+    assert head.split()[-3:] == ["margin", "behind", "agree"]
+    assert f" {origin} " in out
 
 
 def test_a_refused_proposal_is_shown_and_changes_nothing(audit: Any, reply: list[int]) -> None:

@@ -15,7 +15,7 @@ from mlxfill_bench.advice import advise, best_of
 from mlxfill_bench.agreement import Deed
 from mlxfill_bench.arms import Parts
 from mlxfill_bench.figures import Figures
-from mlxfill_bench.report import show_effects, standard_output
+from mlxfill_bench.report import show_effects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,7 +105,9 @@ def test_what_the_gate_left_out_is_told_beside_the_figures(
         "max_tokens": 9,
         "slack": 0.03,
     }
-    show_effects(standard_output(), attrs.evolve(measurement({}), facts=facts, effects=found))
+    show_effects(
+        mlxfill.standard_output(), attrs.evolve(measurement({}), facts=facts, effects=found)
+    )
     out = capsys.readouterr().out
     assert f"shut: {said}" in out
     assert "open: " not in out

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     Decode = Callable[[list[int]], str]
 
+LEAST = ("behind", "margin", "policy", "from")
+"""Columns that a narrow terminal does without, in this order."""
+
 
 @define
 class Findings:
@@ -44,7 +47,8 @@ def audit(
 
     from rich.console import Console
 
-    from mlxfill.cli.report import fit, print_faults
+    from mlxfill.cli.report import print_faults
+    from mlxfill.cli.tables import fit_table, standard_output
     from mlxfill.cli.waiting import waiting
 
     errors = Console(stderr=True, highlight=False, quiet=findings.as_json)
@@ -57,8 +61,8 @@ def audit(
         typer.echo(json.dumps(found.as_dict(decode), ensure_ascii=False))
         return
     if found.proposed:
-        console = Console()
-        console.print(fit(console, _table(found, decode), "behind", "margin", "policy", "from"))
+        console = standard_output()
+        console.print(fit_table(console, _table(found, decode), LEAST))
     for line in _verdict(found, decode):
         typer.echo(line)
     print_faults(errors, [*engine.faults, *found.result.faults])
@@ -68,7 +72,7 @@ def _table(found: Audit, decode: Decode) -> Table:
     """A row for each proposed token."""
     from rich.text import Text
 
-    from mlxfill.cli.report import bare_table
+    from mlxfill.cli.tables import bare_table
 
     table = bare_table()
     table.add_column("token", justify="right")

@@ -2,55 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rich import box
-from rich.table import Table
+from mlxfill.cli.tables import bare_table, fit_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.console import Console
+    from rich.table import Table
 
     from mlxfill.contracts import Fault
     from mlxfill.engine import Engine, Result
     from mlxfill.engine.results import Stats
 
 
-def bare_table(**options: Any) -> Table:  # noqa: ANN401 - options of rich's Table
-    """A table with a line under its head and no frame."""
-    return Table(
-        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), **options
-    )
-
-
-def fit(console: Console, table: Table, *least: str) -> Table:
-    """Take columns out of a table until it fits; ``least`` names them, the least needed first."""
-    unbounded = console.options.update(max_width=sys.maxsize)
-    for name in least:
-        if console.measure(table, options=unbounded).maximum <= console.width:
-            break
-        table = _without(name, table)
-    return table
-
-
-def _without(name: str, table: Table) -> Table:
-    """The same table with a column less."""
-    kept = [column for column in table.columns if column.header != name]
-    new = bare_table(caption=table.caption, caption_justify=table.caption_justify)
-    for column in kept:
-        new.add_column(column.header, justify=column.justify, no_wrap=column.no_wrap)
-    cells = zip(*(column.cells for column in kept), strict=True)
-    for row, shown in zip(table.rows, cells, strict=True):
-        new.add_row(*shown, style=row.style)
-    return new
-
-
 def print_stats(console: Console, stats: Stats, *, drawn: bool) -> None:
     """The table of ``stats_table``, as much of it as fits."""
     least = ("prefill", "prompt", "forwards", "accepted")
-    console.print(fit(console, stats_table(stats, drawn=drawn), *least))
+    console.print(fit_table(console, stats_table(stats, drawn=drawn), least))
 
 
 def stats_table(stats: Stats, *, drawn: bool) -> Table:

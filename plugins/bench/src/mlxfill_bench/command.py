@@ -42,9 +42,10 @@ def bench(
         return
     from rich.console import Console
 
+    from mlxfill import standard_output
     from mlxfill_bench.advice import advise
     from mlxfill_bench.measuring import run
-    from mlxfill_bench.report import show_advice, show_effects, standard_output
+    from mlxfill_bench.report import show_advice, show_effects
 
     config = ctx.obj.config()
     to_stdout = as_json == STDOUT

@@ -68,11 +68,12 @@ def replay(  # noqa: PLR0913, PLR0917 - the options of a command
     """
     from rich.console import Console
 
+    from mlxfill import standard_output
     from mlxfill_bench.advice import advise
     from mlxfill_bench.arms import named_arms, open_arms
     from mlxfill_bench.measuring import Plan, watched
     from mlxfill_bench.playback import replay as play
-    from mlxfill_bench.report import show, standard_output
+    from mlxfill_bench.report import show
     from mlxfill_bench.verdict import verdicts as judge
 
     config: Config = ctx.obj.config()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
+
+from mlxfill import fit_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,21 +31,13 @@ STYLES = {
     "helps": "bold green",
     "harms": "bold red",
 }
+HARM_LEAST = ("identical", "p", "at most", "better")
 SPEED_LEAST = ("injected", "accepted", "per forward", "least")
+EFFECT_LEAST = ("injected", "accepted", "/forward", "same")
+"""Columns that a narrow terminal does without, in this order."""
+
 SHOWN_CHANGES = 3
 LONGEST = 100
-UNBOUNDED = 160
-"""Columns of a file or a pipe, where nobody says how many fit."""
-
-
-def standard_output() -> Console:
-    """Where tables go: as wide as the terminal, or as ``$COLUMNS`` says, else wide enough."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = UNBOUNDED
-    return console
 
 
 def show(console: Console, verdicts: Sequence[Verdict], margin: float) -> None:
@@ -57,8 +49,8 @@ def show(console: Console, verdicts: Sequence[Verdict], margin: float) -> None:
     )
     speed = "Speed: wall time of plain decoding by that of the arm, median of the sessions."
     for title, table in (
-        (harm, _fit(console, _harm_table(verdicts), "identical", "p", "at most", "better")),
-        (speed, _fit(console, _speed_table(verdicts), *SPEED_LEAST)),
+        (harm, fit_table(console, _harm_table(verdicts), HARM_LEAST)),
+        (speed, fit_table(console, _speed_table(verdicts), SPEED_LEAST)),
         ("Speed of each session.", _session_table(console, verdicts)),
     ):
         console.print(title, style="dim")
@@ -115,7 +107,7 @@ def _session_table(console: Console, verdicts: Sequence[Verdict]) -> Table:
     for session in verdicts[0].by_session:
         speeds = [verdict.by_session[session] for verdict in verdicts]
         table.add_row(escape(session), *map(_ratio, speeds))
-    if _wide(console, table) <= console.width:
+    if fit_table(console, table, ["session"]) is table:
         return table
     table = _table("session", "arm", "speed, 95 %")
     for session in verdicts[0].by_session:
@@ -136,8 +128,7 @@ def show_effects(console: Console, measured: Measurement) -> None:
         style="dim",
         markup=False,
     )
-    least = ("injected", "accepted", "/forward", "same")
-    console.print(_fit(console, _effect_table(measured), *least))
+    console.print(fit_table(console, _effect_table(measured), EFFECT_LEAST))
     console.print()
     for effect in measured.effects:
         if effect.differing:
@@ -188,30 +179,6 @@ def _table(first: str, *others: str) -> Table:
     for name in others:
         table.add_column(name, justify="right", no_wrap=True)
     return table
-
-
-def _fit(console: Console, table: Table, *least: str) -> Table:
-    """Take columns out of a table until it fits; ``least`` names them, the least needed first."""
-    for name in least:
-        if _wide(console, table) <= console.width:
-            break
-        table = _without(name, table)
-    return table
-
-
-def _without(name: str, table: Table) -> Table:
-    """The same table with a column less."""
-    kept = [column for column in table.columns if column.header != name]
-    new = _table(*(str(column.header) for column in kept))
-    for cells in zip(*(column.cells for column in kept), strict=True):
-        new.add_row(*cells)
-    return new
-
-
-def _wide(console: Console, table: Table) -> int:
-    """Columns that all of a table takes."""
-    unbounded = console.options.update(max_width=sys.maxsize)
-    return console.measure(table, options=unbounded).maximum
 
 
 def _stacked(arm: str) -> str:

@@ -32,9 +32,10 @@ def tune(
     """
     from rich.console import Console
 
+    from mlxfill import standard_output
     from mlxfill_bench.advice import advise, as_it_is
     from mlxfill_bench.measuring import run
-    from mlxfill_bench.report import show_advice, show_effects, standard_output
+    from mlxfill_bench.report import show_advice, show_effects
     from mlxfill_bench.settling import settle
 
     config = ctx.obj.config()

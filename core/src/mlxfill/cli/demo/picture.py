@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mlxfill.cli.origins import painted, style_of
-from mlxfill.cli.report import bare_table
+from mlxfill.cli.tables import bare_table
 from mlxfill.engine.results import SAMPLED
 
 if TYPE_CHECKING:
