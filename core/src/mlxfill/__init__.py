@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from mlxfill.plugins import installed_plugin
     from mlxfill.rewind.mark import CacheMark
     from mlxfill.sampling import Sampling
+    from mlxfill.whole import replacing
 
 __all__ = [
     "MLXFILL_API",
@@ -135,6 +136,7 @@ __all__ = [
     "installed_plugin",
     "load",
     "load_config",
+    "replacing",
     "standard_output",
     "stream_generate",
 ]
@@ -164,6 +166,7 @@ _HOMES = {
     "installed_plugin": "mlxfill.plugins",
     "load": "mlxfill.engine",
     "load_config": "mlxfill.config",
+    "replacing": "mlxfill.whole",
     "standard_output": "mlxfill.cli.tables",
     "stream_generate": "mlxfill.engine.compat",
 }

@@ -45,7 +45,8 @@ def mlxfill_register_commands(app: typer.Typer) -> None:
     """Add subcommands to the ``mlxfill`` command.
 
     ``mlxfill.grouped`` lets several commands share options that are written once;
-    ``mlxfill.check_output`` tries a file for results before the work begins.  What goes to
+    ``mlxfill.check_output`` tries a file for results before the work begins, and
+    ``mlxfill.replacing`` writes one whole or not at all.  What goes to
     ``mlxfill.standard_output`` is as wide as the terminal; ``mlxfill.fit_table`` leaves columns
     out of a table where they do not fit.
 

@@ -218,7 +218,9 @@ def test_what_is_answered_is_not_done_again(batch: Any) -> None:
 def test_a_last_line_that_was_cut_is_done_again(batch: Any, whole: Any, part: float) -> None:
     written = Path("whole.jsonl").read_bytes()
     Path("out.jsonl").write_bytes(written[: round(len(written) * part)])
+    Path("out.jsonl").chmod(0o640)
     assert batch().code == 0
+    assert Path("out.jsonl").stat().st_mode & 0o777 == 0o640
     assert {index: said(answer) for index, answer in answers().items()} == {
         index: said(answer) for index, answer in whole.items()
     }

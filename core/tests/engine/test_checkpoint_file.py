@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mlxfill
 from full_disk import full_after
 from mlxfill import Checkpoint, CheckpointError
 from mlxfill.testing import engine_with, plain, shared_model, tiny_folder
@@ -131,6 +132,14 @@ def test_nothing_worth_keeping_is_replaced(file: Path) -> None:
         engine.generate(PROMPT, checkpoint=file, **OPTIONS)  # a finished one may be
     assert foreign.read_text() == "mine"
     assert sorted(entry.name for entry in file.parent.iterdir()) == ["notes.txt", "reply"]
+
+
+def test_a_file_with_a_longer_name_may_be_written_meanwhile(file: Path) -> None:
+    other = file.with_name(f"{file.name}.2")
+    with engine_with(shared_model("qwen3_5")) as engine, mlxfill.replacing(other) as written:
+        engine.resume(file).result()
+        written.write(b"whole")
+    assert other.read_bytes() == b"whole"
 
 
 def test_a_disk_that_fails_costs_the_checkpoint_not_the_reply(file: Path) -> None:

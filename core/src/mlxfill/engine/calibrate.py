@@ -6,10 +6,8 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 import time
 from importlib.metadata import version
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +16,11 @@ import mlx.core as mx
 from mlxfill.engine.gate import CostCurve, points_from
 from mlxfill.model.reading import parameters
 from mlxfill.rewind.window import CacheWindow
+from mlxfill.whole import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from mlxfill.model.target import Target
     from mlxfill.model.team import Team
@@ -75,22 +75,11 @@ def store(target: Target, curve: CostCurve) -> str:
     text = json.dumps({"format": FORMAT, "points": points, "rewind": round(curve.rewind, 4)})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text)
+        with replacing(path) as file:
+            file.write(text.encode())
     except OSError as error:
         return f"{path.parent}: {error.strerror or error}"
     return ""
-
-
-def _replace(path: Path, text: str) -> None:
-    """All of the new text or all of the old, and no third file."""
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _read(path: Path) -> CostCurve | None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import unified_diff
@@ -13,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from mlxfill import ConfigError, load_config
+from mlxfill import ConfigError, load_config, replacing
 from mlxfill_bench.options import VARIABLES
 
 if TYPE_CHECKING:
@@ -50,23 +47,10 @@ class Change:
         try:
             if (_read(target) if target.exists() else None) != self.before:
                 raise ConfigError(f"{self.path} was changed meanwhile: tune again")
-            self._replace(target)
+            with replacing(target, mode=0o644) as file:
+                file.write(self.after.encode())
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be written: {error.strerror}") from error
-
-    def _replace(self, target: Path) -> None:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        new = Path(name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-                file.write(self.after)
-            if self.before is not None:
-                shutil.copymode(target, new)
-            else:
-                new.chmod(0o644)
-            new.replace(target)
-        finally:
-            new.unlink(missing_ok=True)
 
 
 def settle(config: Config, settings: Settings) -> Change:

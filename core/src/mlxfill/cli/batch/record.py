@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from mlxfill.cli.outputs import STDOUT
 from mlxfill.engine.checkpoint.lock import CheckpointLock
 from mlxfill.errors import CheckpointError, InputError, MlxfillError
+from mlxfill.whole import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from mlxfill.cli.batch.lines import Line
 
@@ -130,7 +130,8 @@ def _kept(path: Path, lines: Sequence[Line]) -> set[int]:
             done.add(index)
             kept.append(text + b"\n")
     if b"".join(kept) != whole:
-        _replace(path, b"".join(kept))
+        with replacing(path) as file:
+            file.write(b"".join(kept))
     return done
 
 
@@ -151,17 +152,3 @@ def _read(path: Path, number: int, text: bytes, lines: Sequence[Line]) -> tuple[
 
 def _foreign(path: Path, number: int) -> str:
     return f"--out {path}, line {number}: is no answer of a batch: give another file"
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """All of the new content or all of the old, whenever the process ends."""
-    handle, name = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

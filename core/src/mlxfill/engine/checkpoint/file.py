@@ -7,27 +7,24 @@ written as zeros, so that no byte of it can change unnoticed.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import mlx.core as mx
 
 from mlxfill.errors import CheckpointError
+from mlxfill.whole import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 FORMAT, VERSION = "mlxfill checkpoint", 1
 CONTENT = "content"
 UNSEALED = "0" * 64
 _MARK = b'"digest":"'
-PART = ".part.safetensors"
-"""How the name of a file ends that is being written."""
 _PREFIX = 8
 """Bytes that say how long the header is."""
 _MOST_HEADER = 1 << 28
@@ -38,8 +35,6 @@ def write(
     path: Path, content: Mapping[str, Any], arrays: Mapping[str, mx.array], *, finished: bool
 ) -> None:
     """Replace ``path`` by a checkpoint, or leave it as it is.
-
-    A process that ends at any moment leaves the old file or the new one, both whole.
 
     :param arrays: evaluated; may be written by another thread than the one that made them.
     :raises OSError: it cannot be written.
@@ -52,24 +47,9 @@ def write(
         "format": FORMAT,
         "version": str(VERSION),
     }
-    folder = path.parent
-    handle, name = tempfile.mkstemp(PART, f".{path.name}.", folder)
-    try:
-        with os.fdopen(handle, "w+b") as file:
-            # Given a name, mlx would not say why it cannot write.
-            mx.save_safetensors(file, tensors, metadata)
-            _seal(file)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    _sync_folder(folder)
-
-
-def sweep(path: Path) -> None:
-    """Remove what processes left that ended while they wrote; who calls holds the lock."""
-    for part in path.parent.glob(f".{glob.escape(path.name)}.*{PART}"):
-        part.unlink(missing_ok=True)
+    with replacing(path) as file:  # given a name, mlx would not say why it cannot write
+        mx.save_safetensors(file, tensors, metadata)
+        _seal(file)
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, mx.array]]:
@@ -141,12 +121,10 @@ def _metadata(header: bytes, path: Path) -> dict[str, str]:
 
 
 def _seal(file: BinaryIO) -> None:
-    """Write the digest into its place and wait for the disk."""
+    """Write the digest into its place."""
     digest = _digest(file)
     file.seek(_place(file))
     file.write(digest.encode())
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _digest(file: BinaryIO) -> str:
@@ -169,15 +147,3 @@ def _place(file: BinaryIO) -> int:
     if at < 0:
         raise ValueError("no digest")
     return _PREFIX + at + len(_MARK)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Wait until the new name is on the disk, where folders can be opened for that."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -7,8 +7,8 @@ import weakref
 from pathlib import Path
 from typing import Self
 
-from mlxfill.engine.checkpoint.file import sweep
 from mlxfill.errors import CheckpointError
+from mlxfill.whole import sweep
 
 try:
     import fcntl
