@@ -54,6 +54,19 @@ def test_the_whole_reply_is_printed_as_if_nothing_had_happened(
     assert (again.code, again.out, again.err) == (0, whole.out, "")
 
 
+def test_on_a_terminal_no_bar_stands_in_the_text(
+    run: Callable[..., Any], saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = saved.with_name("copy")
+    copy.write_bytes(saved.read_bytes())
+    piped = run("resume", str(copy))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = run("resume", str(saved))
+    assert shown.out == piped.out
+    assert "reading" not in shown.err
+
+
 def test_json(run: Callable[..., Any], model: str, saved: Path) -> None:
     whole = json.loads(
         run("generate", "the thing", "--model", model, "--no-plugins", *SAMPLED, "--json").out

@@ -39,6 +39,20 @@ def test_it_prints_what_the_engine_alone_says(chat: Any, plain: Any) -> None:
         assert out.strip() == expected.strip()
 
 
+def test_reasoning_is_dim_on_a_terminal(
+    chat: Any, plain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = plain.generate([{"role": "user", "content": QUESTION}])
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    code, out, err = chat(QUESTION)
+    assert code == 0
+    assert "reading" not in err
+    dim, rest = out.replace("\x1b[0m\x1b[2m", "").rsplit("\x1b[0m", 1)
+    assert dim.strip() == f"\x1b[2m{expected.reasoning}</think>"
+    assert f"{dim[4:]}{rest}".strip() == expected.text.strip()
+
+
 def test_turns_stats_origins_and_reset(chat: Any) -> None:
     code, out, err = chat(
         "/stats", QUESTION, "/stats", QUESTION, "/reset", QUESTION, options=("--origins",)

@@ -55,9 +55,9 @@ def answer(engine: Engine, output: Output, errors: Console, begin: Callable[...,
         if not output.as_json:
             from rich.console import Console
 
-            from mlxfill.cli.writer import stream_out
+            from mlxfill.cli.writer import stream_out, thoughts
 
-            stream_out(Console(), run, origins=output.origins)
+            stream_out(Console(), run, thoughts(run.request), origins=output.origins)
         result = run.result()
         skipped = [fault for fault in engine.faults if fault not in result.faults]
         result.faults = [*skipped, *result.faults]

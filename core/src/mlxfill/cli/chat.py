@@ -52,6 +52,9 @@ class Talker(Protocol):
     ) -> Any:  # noqa: ANN401 - a run of its own kind
         """Begin a turn."""
 
+    def thoughts(self, run: Any) -> Callable[[str], bool]:  # noqa: ANN401
+        """Told the texts of its reply in turn: whether each is reasoning."""
+
     def close(self, run: Any) -> Result:  # noqa: ANN401
         """End it."""
 
@@ -199,7 +202,7 @@ def _answer(conversation: Talker, line: str, errors: Console, *, origins: bool) 
     try:
         with stoppable(conversation.engine) as stop, prefill_bar(errors) as progress:
             run = conversation.open(line, cancel=stop, on_prefill_progress=progress)
-            stream_out(Console(), run, origins=origins)
+            stream_out(Console(), run, conversation.thoughts(run), origins=origins)
             result = conversation.close(run)
     except MlxfillError as error:
         conversation.forget_turn()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from mlxfill.cli.writer import thoughts
 from mlxfill.errors import CacheMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mlxfill.engine import Engine, PromptCache, Result
     from mlxfill.engine.run import Run
@@ -72,6 +73,10 @@ class Conversation:
             return self.engine.stream(self.messages, tools=self.tools, cache=self._cache, **settled)
         except CacheMismatchError:  # the template writes an earlier turn in another way
             return self.engine.stream(self.messages, tools=self.tools, **settled)
+
+    def thoughts(self, run: Run) -> Callable[[str], bool]:
+        """Told the texts of its reply in turn: whether each is reasoning."""
+        return thoughts(run.request)
 
     def close(self, run: Run) -> Result:
         """Take the reply into the conversation."""

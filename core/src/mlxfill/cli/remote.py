@@ -129,6 +129,7 @@ class RemoteRun:
         self._origins: list[str] = []
         self._calls: dict[int, dict[str, Any]] = {}
         self._message = {"role": "assistant", "content": "", "reasoning_content": ""}
+        self._thinks = False
         self._finish: Any = None
         self._stats = Stats()
 
@@ -151,6 +152,8 @@ class RemoteRun:
             parts += self._call(call)
         for name, text in zip(("reasoning_content", "content"), parts, strict=False):
             self._message[name] += text
+        if any(parts):  # else it is a marker
+            self._thinks = bool(parts[0])
         if self._told and told is None:  # a further part of a token that was told
             return
         told = told or {"text": "".join(parts)}
@@ -173,6 +176,10 @@ class RemoteRun:
         for name, part in zip(("name", "arguments"), parts, strict=True):
             call["function"][name] += part
         return parts
+
+    def thinks(self, _: str) -> bool:
+        """Whether the newest text is reasoning."""
+        return self._thinks
 
     def message(self) -> dict[str, Any]:
         """The reply, to be sent along with the next turn."""
@@ -258,6 +265,10 @@ class RemoteConversation:
         body = {**self._body, "messages": self.messages}
         events = self._server.stream("/chat/completions", body)
         return RemoteRun(events, cancel, told="mlxfill" in self._body)
+
+    def thoughts(self, run: RemoteRun) -> Callable[[str], bool]:
+        """Told the texts of its reply in turn: whether each is reasoning."""
+        return run.thinks
 
     def close(self, run: RemoteRun) -> Result:
         """Take the reply into the conversation."""

@@ -32,7 +32,10 @@ def waiting(console: Console, what: str) -> Iterator[None]:
 
 @contextmanager
 def prefill_bar(console: Console) -> Iterator[Callable[[int, int], None] | None]:
-    """Something for ``on_prefill_progress`` that draws a bar, gone when the prompt is done."""
+    """Something for ``on_prefill_progress`` that draws a bar while a part of the prompt is left.
+
+    Where nobody calls it there is no bar: one that stands breaks up the text of the reply.
+    """
     if not console.is_terminal:
         yield None
         return
@@ -40,8 +43,11 @@ def prefill_bar(console: Console) -> Iterator[Callable[[int, int], None] | None]
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=console, transient=True) as bar:
+    bar = Bar(*columns, console=console, transient=True)
+    try:
         yield _advance(bar)
+    finally:
+        bar.stop()
 
 
 def _advance(bar: Progress) -> Callable[[int, int], None]:
@@ -49,7 +55,9 @@ def _advance(bar: Progress) -> Callable[[int, int], None]:
 
     def advance(done: int, total: int) -> None:
         bar.update(task, completed=done, total=total)
-        if done >= total:
+        if done < total:
+            bar.start()
+        else:
             bar.stop()
 
     return advance
