@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import define, field
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     import mlx.core as mx
     import mlx.nn as nn
+
+T = TypeVar("T")
 
 
 @define
@@ -39,13 +42,19 @@ class Tape:
     calls: list[LayerCall] = field(factory=list)
 
 
+@define
+class Capture:
+    """The body's output in one forward."""
+
+    hidden: Any = None
+
+
 class _Mode(threading.local):
     """What the hooks of one model do in this thread."""
 
     stash: mx.array | None = None
     tape: Tape | None = None
-    capturing = False
-    hidden: Any = None
+    capture: Capture | None = None
 
 
 @define(eq=False)
@@ -60,13 +69,18 @@ class _Hooked:
     def use(self, user: object) -> None:
         """Give it the hooked class."""
         self.users.add(user)
-        self.module.__class__ = self.hooked
+        _set_class(self.module, self.hooked)
 
     def leave(self, user: object) -> None:
         """The last one to leave gives it its own class back."""
         self.users.discard(user)
         if not self.users:
-            self.module.__class__ = self.own
+            _set_class(self.module, self.own)
+
+
+def _set_class(module: nn.Module, cls: type) -> None:
+    """Past mlx's own ``__setattr__``, which takes longer than a layer's hook."""
+    object.__setattr__(module, "__class__", cls)
 
 
 _LOCK = threading.Lock()
@@ -87,52 +101,34 @@ class ModelHooks:
     def __deepcopy__(self, _: object) -> None:
         """A copy of the model has no hooks: whoever uses it binds it."""
 
+    def taping(self, layers: Sequence[nn.Module] = ()) -> AbstractContextManager[Tape]:
+        """Record the calls of ``layers`` (none named: of all) inside the block, in this thread."""
+        chosen = [self._layers[id(layer)] for layer in layers] or self._layers.values()
+        return self._in_use(chosen, "tape", Tape())
+
+    def standing_in(self, hidden: mx.array) -> AbstractContextManager[mx.array]:
+        """Let the body answer ``hidden`` ``[B, L, H]`` at once inside the block."""
+        return self._in_use(self._body, "stash", hidden)
+
+    def capturing(self) -> AbstractContextManager[Capture]:
+        """Keep the body's output inside the block."""
+        return self._in_use(self._body, "capture", Capture())
+
     @contextmanager
-    def _installed(self, chosen: Collection[_Hooked]) -> Iterator[None]:
+    def _in_use(self, chosen: Collection[_Hooked], what: str, value: T) -> Iterator[T]:
         """Hook the modules chosen inside the block, also if Ctrl-C comes half-way."""
-        user = object()
+        user, outer = object(), getattr(self.mode, what)
+        setattr(self.mode, what, value)
         try:
             with self._lock:
                 for each in chosen:
                     each.use(user)
-            yield
+            yield value
         finally:
             with self._lock:
                 for each in chosen:
                     each.leave(user)
-
-    @contextmanager
-    def taping(self, layers: Sequence[nn.Module] = ()) -> Iterator[Tape]:
-        """Record the calls of ``layers`` (none named: of all) inside the block, in this thread."""
-        outer, tape = self.mode.tape, Tape()
-        chosen = [self._layers[id(layer)] for layer in layers] or self._layers.values()
-        self.mode.tape = tape
-        try:
-            with self._installed(chosen):
-                yield tape
-        finally:
-            self.mode.tape = outer
-
-    @contextmanager
-    def standing_in(self, hidden: mx.array) -> Iterator[None]:
-        """Let the body answer ``hidden`` ``[B, L, H]`` at once inside the block."""
-        self.mode.stash = hidden
-        try:
-            with self._installed(self._body):
-                yield
-        finally:
-            self.mode.stash = None
-
-    @contextmanager
-    def capturing(self) -> Iterator[_Mode]:
-        """Keep the body's output as ``.hidden`` of the yielded object."""
-        self.mode.capturing = True
-        try:
-            with self._installed(self._body):
-                yield self.mode
-        finally:
-            self.mode.capturing = False
-            self.mode.hidden = None
+            setattr(self.mode, what, outer)
 
 
 def _hooked(module: nn.Module, make: Any, mode: _Mode) -> _Hooked:  # noqa: ANN401
@@ -149,8 +145,8 @@ def _body_call(original: type, mode: _Mode) -> Any:  # noqa: ANN401
         if mode.stash is not None:
             return mode.stash
         output = inner(self, *args, **kwargs)
-        if mode.capturing:
-            mode.hidden = output
+        if mode.capture is not None:
+            mode.capture.hidden = output
         return output
 
     return __call__

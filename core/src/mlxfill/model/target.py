@@ -106,9 +106,9 @@ class Target:
 
     def hidden(self, ids: mx.array, cache: list[Any]) -> mx.array:
         """``[B, L]`` ids to the body's output ``[B, L, H]``; the head is never computed."""
-        with self._hooks.capturing() as mode:
+        with self._hooks.capturing() as capture:
             self.model(ids, cache=cache)
-            hidden = mode.hidden
+        hidden = capture.hidden
         if not isinstance(hidden, mx.array) or hidden.ndim != 3:  # noqa: PLR2004
             message = f"the body answers {type(hidden).__name__}, not one [B, L, H] array"
             raise ModelError(message)
