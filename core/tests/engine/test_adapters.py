@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -278,3 +279,13 @@ def test_what_does_not_fit_is_refused_and_the_model_stays_as_it_is(
         engine.mount_adapter("whole", whole)
     assert ask(engine, PLAIN) == expected[PLAIN]
     assert ask(engine, SECOND) == expected[SECOND]
+
+
+def test_an_adapter_is_used_in_another_thread_than_mounted(
+    kind: str, folders: dict[str, Path], expected: dict[str | None, list[int]]
+) -> None:
+    with engine_with(tiny_model(kind)) as engine, ThreadPoolExecutor(1) as other:
+        engine.mount_adapter(FIRST, folders[FIRST])
+        options: dict[str, Any] = {"max_tokens": 24, "seed": 1, "temperature": 0.8}
+        run = other.submit(engine.generate, PROMPT, adapters=FIRST, **options)
+        assert run.result().tokens == expected[FIRST]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import mlx.core as mx
 from attrs import frozen
 
 from mlxfill.errors import InputError, ModelError
@@ -87,6 +88,8 @@ class Adapters:
             _apply(changes, on=False)
         if not changes:
             raise ModelError(f"adapter {folder} changes no layer (num_layers or keys fit none)")
+        # Read now: another thread, which may generate, has none of this one's streams.
+        mx.eval([change.adapted.parameters() for change in changes])
         self._changes[name] = changes
 
     def _differences(self, before: dict[str, nn.Module]) -> list[_Change]:
