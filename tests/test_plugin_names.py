@@ -13,6 +13,7 @@ from mlxfill.cli import main
 from mlxfill.config import load_config
 from mlxfill.plugins import PluginManager
 from mlxfill.plugins.advice import FIRST_PARTY
+from mlxfill.testing.installed import FakeSite
 
 
 def test_without_a_list_fixed_text_comes_before_echoes_and_echoes_before_lookups() -> None:
@@ -32,6 +33,47 @@ def test_the_last_words_of_a_plugins_name_will_do(capsys: pytest.CaptureFixture[
     asked = ["generate", "--model", "tiny", "-m", "1", "--json", "--plugins", "echo,ngram", "Hi"]
     assert main(asked) == 0
     assert json.loads(capsys.readouterr().out)["faults"] == []
+
+
+COMMANDS = (
+    ["generate", "--model", "tiny", "-m", "1", "--json", "Hi", "--plugins"],
+    ["chat", "--model", "tiny", "--plugins"],
+    ["audit", "--model", "tiny", "-m", "1", "Hi", "--plugins"],
+    ["serve", "--model", "tiny", "--port", "0", "--plugins"],
+    ["bench", "--model", "tiny", "--arms"],
+    ["tune", "--model", "tiny", "--arms"],
+    ["bench", "replay", "--model", "tiny", "--arms"],
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_last_words_that_several_plugins_share_are_refused(
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    site = FakeSite(tmp_path)
+    site.add("other-ngram", "MLXFILL_API = 1")
+    assert main([*command, "ngram"]) == 2
+    said = "plugin 'ngram' may be other-ngram or spec-ngram: give one of these names"
+    assert capsys.readouterr().err == f"error: {said}\n"
+    site.forget()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_last_words_will_do_for_every_command(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "echo,no-such"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: plugin 'no-such' is not installed; ")
+
+
+def test_info_takes_the_last_words_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "info", "ngram", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "spec-ngram"
 
 
 @pytest.mark.parametrize("slip", ["spec-ngrm", "ngrm", "mlxfill-spec-ngram"])

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mlxfill import ConfigError, InputError, PluginError, load_config
-from mlxfill.plugins import PluginManager, missing, scan
+from mlxfill.plugins import PluginManager, scan
+from mlxfill.plugins.advice import missing
 from mlxfill.testing.installed import HEADER
 
 if TYPE_CHECKING:

@@ -15,13 +15,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def full_name(word: str, installed: Iterable[str]) -> str | None:
-    """The installed plugin of this name, else the only one whose name ends in these words."""
-    installed = list(installed)
-    if word in installed:
-        return word
-    ending = [name for name in installed if name.endswith(f"-{word}")]
-    return ending[0] if len(ending) == 1 else None
+def full_names(word: str, installed: Iterable[str]) -> list[str]:
+    """The installed plugin of this name, else all whose names end in these words."""
+    installed = sorted(installed)
+    return [word] if word in installed else [n for n in installed if n.endswith(f"-{word}")]
 
 
 def plugin_meant(name: str, installed: Iterable[str]) -> str | None:

@@ -40,12 +40,10 @@ def info(
 ) -> None:
     """Show one plugin: its distribution, hooks and settings."""
     from mlxfill.cli.survey import survey
-    from mlxfill.plugins import missing
+    from mlxfill.plugins import installed_plugin
 
     statuses = {status.name: status for status in survey(invocation(ctx).config())}
-    if name not in statuses:
-        raise missing(name, statuses)
-    shown = attrs.asdict(statuses[name])
+    shown = attrs.asdict(statuses.get(name) or statuses[installed_plugin(name)])
     if as_json:
         typer.echo(json.dumps(shown, indent=2))
     else:

@@ -12,8 +12,7 @@ From what is installed to an answer that can be relied on::
     faults       what a plugin did wrong, in one line
 """
 
-from mlxfill.plugins.advice import missing
 from mlxfill.plugins.discovery import Catalogue, Claim, installed_plugin, scan
 from mlxfill.plugins.manager import PluginManager
 
-__all__ = ["Catalogue", "Claim", "PluginManager", "installed_plugin", "missing", "scan"]
+__all__ = ["Catalogue", "Claim", "PluginManager", "installed_plugin", "scan"]

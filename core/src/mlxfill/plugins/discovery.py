@@ -25,7 +25,7 @@ from attrs import field, frozen
 from mlxfill.contracts import MLXFILL_API, Fault
 from mlxfill.errors import PluginError
 from mlxfill.hookspecs import PROJECT
-from mlxfill.nearest import full_name
+from mlxfill.nearest import full_names
 from mlxfill.plugins.advice import missing
 from mlxfill.plugins.authored import authors_cure
 from mlxfill.plugins.faults import one_line, recorded
@@ -136,10 +136,12 @@ def installed_plugin(word: str) -> str:
     :raises PluginError: there is none, or not one alone; says what may have been meant.
     """
     installed = scan().plugins
-    name = full_name(word, installed)
-    if name is None:
+    names = full_names(word, installed)
+    if not names:
         raise missing(word, installed)
-    return name
+    if len(names) > 1:
+        raise PluginError(f"plugin {word!r} may be {' or '.join(names)}: give one of these names")
+    return names[0]
 
 
 def _only(kind: str, claims: list[Claim]) -> Claim:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlxfill import InputError
+from mlxfill import InputError, installed_plugin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -165,7 +165,9 @@ def _plugins(names: str | None, *, off: bool) -> list[str] | None:
         raise InputError(f"give either --plugins {names} or --no-plugins, not both")
     if off:
         return []
-    return None if names is None else [n.strip() for n in names.split(",") if n.strip()]
+    if names is None:
+        return None
+    return [installed_plugin(name.strip()) for name in names.split(",") if name.strip()]
 
 
 def _adapters(given: Sequence[str]) -> dict[str, str]:
