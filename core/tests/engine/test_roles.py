@@ -87,6 +87,46 @@ def test_a_developer_is_the_system_where_the_template_does_not_name_it(
     assert said[0]["role"] == "developer"
 
 
+DEVELOPS = KNOWS_FOUR.replace("critic", "developer")
+TOOLS = [{"type": "function", "function": {"name": "go", "parameters": {"type": "object"}}}]
+
+
+@pytest.mark.parametrize(
+    ("templates", "options", "roles"),
+    [
+        ({"default": KNOWS_FOUR, "tool_use": DEVELOPS}, {}, ["system", "user"]),
+        ({"default": KNOWS_FOUR, "tool_use": DEVELOPS}, {"tools": TOOLS}, ["developer", "user"]),
+        ({"default": DEVELOPS, "tool_use": KNOWS_FOUR}, {}, ["developer", "user"]),
+        ({"default": DEVELOPS, "tool_use": KNOWS_FOUR}, {"tools": TOOLS}, ["system", "user"]),
+        ({"default": DEVELOPS}, {"tools": TOOLS}, ["developer", "user"]),
+        (
+            {"default": KNOWS_FOUR, "own": DEVELOPS},
+            {"template_options": {"chat_template": "own"}},
+            ["developer", "user"],
+        ),
+        (DEVELOPS, {"template_options": {"chat_template": KNOWS_FOUR}}, ["system", "user"]),
+    ],
+)
+def test_of_several_templates_the_one_that_is_used_decides(
+    templates: str | dict[str, str], options: dict[str, Any], roles: list[str]
+) -> None:
+    said = [{"role": "developer", "content": "be brief"}, {"role": "user", "content": "hello"}]
+    with engine_writing(templates) as engine:
+        request = engine.stream(said, max_tokens=1, **options).request
+        assert request.messages is not None
+        assert [message["role"] for message in request.messages] == roles
+        assert "be brief" in request.prompt_text
+
+
+def test_a_role_that_only_the_other_template_names_is_refused() -> None:
+    templates = {"default": KNOWS_FOUR.replace("'critic'", "'user'"), "tool_use": KNOWS_FOUR}
+    said = [{"role": "critic", "content": "bad"}, {"role": "user", "content": "hello"}]
+    with engine_writing(templates) as engine:
+        assert engine.generate(said, tools=TOOLS, max_tokens=1).tokens
+        with pytest.raises(InputError, match="the role 'critic', which the chat template does not"):
+            engine.generate(said, max_tokens=1)
+
+
 @pytest.mark.parametrize(
     ("template", "roles"),
     [

@@ -53,7 +53,7 @@ def make_prompt(
         raise InputError(message)
     items = list(given)
     if items and all(isinstance(i, Mapping) for i in items):
-        template = "\n".join(template_sources(tokenizer))
+        template = template_source(tokenizer, tools, options)
         items = with_known_roles(for_template(items), template)
         text = render(tokenizer, items, tools, options)
         check_roles(items, text, template, lambda some: render(tokenizer, some, tools, options))
@@ -90,6 +90,23 @@ def template_sources(tokenizer: Any) -> list[str]:  # noqa: ANN401
     held = getattr(tokenizer, "chat_template", None)
     named = held.values() if isinstance(held, Mapping) else [held]
     return [source for source in named if isinstance(source, str)]
+
+
+def template_source(
+    tokenizer: Any,  # noqa: ANN401
+    tools: Sequence[Mapping[str, Any]] | None,
+    options: Mapping[str, Any],
+) -> str:
+    """The one chat template that a prompt with these tools goes through; "" where there is none."""
+    if not template_sources(tokenizer):
+        return ""
+    asked = options.get("chat_template")
+    try:
+        return str(
+            tokenizer.get_chat_template(asked if isinstance(asked, str) else None, tools or None)
+        )
+    except ValueError:  # rendering will say that none is for use without tools
+        return ""
 
 
 def render(
