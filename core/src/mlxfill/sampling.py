@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SEEDS = 1 << 63
 _MASK = (1 << 64) - 1
+_UNLIKELIEST = 128.0
+"""What is left to draw from always holds a token likelier than ``exp`` of minus this."""
 
 
 def _seed(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
@@ -196,7 +198,7 @@ class Chooser:
         if self.foreign is not None or self._by_row:
             message = "a foreign sampler or XTC gives no margins"
             raise InputError(message)
-        scaled = self._filtered(logprobs) * (1.0 / self.sampling.temperature)
+        scaled = self._scaled(self._filtered(logprobs))
         noise = mx.vmap(lambda row, key: mx.random.gumbel(row.shape, row.dtype, key=key))
         return scaled + noise(scaled, self._keys(positions))
 
@@ -204,6 +206,16 @@ class Chooser:
         for apply in self._filters:
             logprobs = apply(logprobs)
         return logprobs
+
+    def _scaled(self, logprobs: mx.array) -> mx.array:
+        """By the temperature; where the likeliest would become infinite too, beside it."""
+        import mlx.core as mx
+
+        factor = 1.0 / self.sampling.temperature
+        most = mx.finfo(logprobs.dtype).max
+        if factor * _UNLIKELIEST < most:
+            return logprobs * factor
+        return (logprobs - logprobs.max(axis=-1, keepdims=True)) * min(factor, most)
 
     def _keys(self, positions: Sequence[int]) -> mx.array:
         import mlx.core as mx
@@ -214,9 +226,8 @@ class Chooser:
     def _draw(self, logprobs: mx.array, positions: Sequence[int]) -> mx.array:
         import mlx.core as mx
 
-        scaled = logprobs * (1.0 / self.sampling.temperature)
         draw = mx.vmap(lambda row, key: mx.random.categorical(row, key=key))
-        return draw(scaled, self._keys(positions))
+        return draw(self._scaled(logprobs), self._keys(positions))
 
     def _choose_keyed(self, row: mx.array, position: int) -> mx.array:
         """One row with the global generator set to this position's key, then set back."""
@@ -228,7 +239,7 @@ class Chooser:
         try:
             if self.foreign is not None:
                 return _checked(self.foreign(row))
-            return mx.random.categorical(self._filtered(row) * (1.0 / self.sampling.temperature))
+            return mx.random.categorical(self._scaled(self._filtered(row)))
         finally:
             mx.random.seed(high << 32 | low)
 

@@ -295,6 +295,30 @@ def test_the_temperature_divides(temperature: float) -> None:
 # --- scores ------------------------------------------------------------------------------------
 
 
+COLD = [5e-324, 1e-320, 1e-40, 3e-39, 1e-38, 1e-37, 1e-30, 1e-8, 1e-6, 1e-5]
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16], ids=str)
+@pytest.mark.parametrize("filters", [{}, {"top_p": 0.9}, {"top_k": 5}], ids=str)
+def test_the_coldest_take_the_likeliest(dtype: mx.Dtype, filters: dict[str, Any]) -> None:
+    rows = logprobs(mx.concatenate([ROWS * 20, ROWS / 20]).astype(dtype))
+    best = mx.max(rows, axis=-1)
+    for temperature in COLD:
+        chooser = Chooser(Sampling(seed=5, temperature=temperature, **filters))
+        scores = chooser.scores(rows, range(len(rows)))
+        assert not mx.isnan(scores).any()
+        for chosen in (chooser.choose(rows, range(len(rows))), mx.argmax(scores, axis=-1)):
+            found = mx.take_along_axis(rows, chosen[:, None], axis=-1)[:, 0]
+            # Among those that are as likely in this precision any will do.
+            assert mx.allclose(found, best, rtol=2 * mx.finfo(dtype).eps, atol=0)
+
+
+def test_cold_xtc_draws_what_it_leaves() -> None:
+    for temperature in COLD:
+        left: dict[str, Any] = {"xtc_probability": 1.0, "xtc_threshold": 0.05}
+        assert drawn(temperature=temperature, **left) == drawn(temperature=1e-3, **left)
+
+
 def test_the_score_of_a_greedy_choice_is_its_log_probability() -> None:
     rows = logprobs()
     assert mx.array_equal(Chooser(Sampling(seed=1)).scores(rows, PLACES), rows)
