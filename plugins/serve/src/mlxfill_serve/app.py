@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
     from mlxfill_serve.worker import EngineThread
 
+NOT_FOUND = 404
+API = ("/v1/chat/completions", "/v1/completions", "/v1/models")
+"""What clients that ask for another path can be set to."""
+
 
 def make_app(
     worker: EngineThread, *, name: str, settings: ServeSettings | None = None
@@ -91,6 +95,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return as_api_error(error).response()
     said = f"{request.method} {request.url.path[:80]}: {error.detail}"
+    if error.status_code == NOT_FOUND:
+        said += f"; there are: {', '.join(API)}"
     return ApiError(error.status_code, said, headers=dict(error.headers or {})).response()
 
 

@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from mlxfill_serve.argumenttypes import with_types
 from mlxfill_serve.errors import ApiError
 from mlxfill_serve.messages import for_template
-from mlxfill_serve.tooling import schema_of, tools_of
+from mlxfill_serve.tooling import schema_of, tools_of, with_allowed_tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from mlxfill_serve.jobs import Progress
     from mlxfill_serve.settings import ServeSettings
 
-SEED_BITS = 62
+SEED_BITS = 53
+"""Of a seed that we choose: a client in JavaScript can read it in ``usage`` and send it back."""
 SEEDS = 1 << 63
 MOST_STOPS = 64
 """Each is looked for after every token, in the thread that all requests share."""
@@ -39,6 +40,16 @@ SAMPLING = (
     "frequency_context_size",
 )
 """Named alike in bodies and in the engine."""
+
+NOT_SERVED = {
+    "role_mapping": "a prompt is made by the model's chat template",
+    "functions": "give tools",
+    "function_call": "give tool_choice",
+    "web_search_options": "leave it out",
+    "audio": "leave it out",
+    "moderation": "leave it out",
+}
+"""Fields of a chat request that would change the reply, and what to do instead."""
 
 NO_TEMPLATE_OPTIONS = frozenset(
     {
@@ -118,8 +129,10 @@ def chat_question(
     tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper, untyped
 ) -> Question:
     """What a chat request asks.  Raises ``ApiError`` for what cannot be had."""
-    if body.role_mapping is not None:
-        raise _refused("role_mapping", "a prompt is made by the model's chat template")
+    for name, remedy in NOT_SERVED.items():
+        if getattr(body, name) is not None:
+            raise _refused(name, remedy)
+    body = with_allowed_tools(body)
     options = common_options(body)
     wanted = _given(body.max_completion_tokens, body.max_tokens)
     options.update(_max_tokens(wanted, settings))

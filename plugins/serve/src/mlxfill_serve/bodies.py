@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 Bias = dict[str, float]
 Unit = Annotated[float, Field(ge=0, le=1)]
@@ -23,10 +24,16 @@ class Loose(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
 
+def _of_text(kind: str) -> str:
+    if kind not in ("text", "input_text", "output_text"):
+        raise PydanticCustomError("not_text", "only text is understood here")
+    return kind
+
+
 class TextPart(Loose):
     """A part of a message.  Only text is understood."""
 
-    type: Literal["text", "input_text", "output_text"]
+    type: Annotated[str, AfterValidator(_of_text)]
     text: str
 
 
@@ -82,6 +89,20 @@ class Chosen(Loose):
 
     type: Literal["function"]
     function: ChosenName
+
+
+class AllowedTools(Loose):
+    """Those of the tools that may, or must, be called."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[Chosen], Field(min_length=1)]
+
+
+class Allowing(Loose):
+    """A ``tool_choice`` that names several functions."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
 
 
 class StreamOptions(Loose):
@@ -140,6 +161,7 @@ class Asked(Body):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
 
 
 class ChatBody(Asked):
@@ -147,7 +169,7 @@ class ChatBody(Asked):
 
     messages: Annotated[list[Message], Field(min_length=1)]
     tools: Annotated[list[Tool], Field(max_length=1024)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | Chosen | None = None
+    tool_choice: Literal["none", "auto", "required"] | Chosen | Allowing | None = None
     parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
     logprobs: bool | None = None
@@ -158,6 +180,14 @@ class ChatBody(Asked):
     verbosity: str | None = None
     modalities: list[Literal["text"]] | None = None
     role_mapping: dict[str, str] | None = None
+    # A guess at the reply, which makes OpenAI faster and changes nothing that is said.
+    prediction: dict[str, Any] | None = None
+    # Known so that clients which send every field they have may send null.
+    functions: Any = None
+    function_call: Any = None
+    web_search_options: Any = None
+    audio: Any = None
+    moderation: Any = None
 
 
 class CompletionBody(Asked):

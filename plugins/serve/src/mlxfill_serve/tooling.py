@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlxfill_serve.bodies import Chosen
+from mlxfill_serve.bodies import Allowing, Chosen
 from mlxfill_serve.callform import UnknownFormError, known_form
 from mlxfill_serve.callgrammar import CallGrammar
 from mlxfill_serve.errors import ApiError
@@ -15,6 +15,28 @@ if TYPE_CHECKING:
     from mlxfill_serve.bodies import ChatBody
 
 ANY_OBJECT = {"type": "object"}
+
+
+def with_allowed_tools(body: ChatBody) -> ChatBody:
+    """The same request with no other tools than ``tool_choice`` allows.
+
+    :raises ApiError: it allows one that is not there.
+    """
+    choice = body.tool_choice
+    if not isinstance(choice, Allowing):
+        return body
+    allowed = [each.function.name for each in choice.allowed_tools.tools]
+    there = [tool.function.name for tool in body.tools or ()]
+    missing = next((name for name in allowed if name not in there), None)
+    if missing is not None:
+        raise _no_such_tool(missing)
+    tools = [tool for tool in body.tools or () if tool.function.name in allowed]
+    return body.model_copy(update={"tools": tools, "tool_choice": choice.allowed_tools.mode})
+
+
+def _no_such_tool(name: str) -> ApiError:
+    said = f"tool_choice names {name[:80]!r}, which is not among the tools"
+    return ApiError(400, said, param="tool_choice")
 
 
 def tools_of(body: ChatBody) -> list[dict[str, Any]] | None:
@@ -34,8 +56,7 @@ def tools_of(body: ChatBody) -> list[dict[str, Any]] | None:
     if choice == "none":
         return None
     if isinstance(choice, Chosen) and choice.function.name not in names:
-        said = f"tool_choice names {choice.function.name[:80]!r}, which is not among the tools"
-        raise ApiError(400, said, param="tool_choice")
+        raise _no_such_tool(choice.function.name)
     return [tool.model_dump(exclude_unset=True) for tool in body.tools]
 
 
