@@ -396,6 +396,17 @@ def test_a_drafter_that_taps_a_layer_that_is_not_there_is_named(layer: int) -> N
     assert fault.message == f"ValueError: wants taps of layer {layer}; the target has layers 0 to 3"
 
 
+@pytest.mark.parametrize("name", ["gemma3n", "deepseek_v41", "iquestloopcoder"])
+def test_a_drafter_that_taps_a_layer_of_several_states_or_none_is_named(name: str) -> None:
+    """The layers of these files hand on several states at once, or are never called themselves."""
+    whole = truth(name)
+    guest = Guest.drafting(whole, 1.0, tap_layers=(1, 0))
+    result = plugged(shared_model(name), guest, PROMPT, COUNT)
+    assert result.tokens == whole[len(PROMPT) :]
+    (fault,) = result.faults
+    assert fault.message == "ValueError: wants taps of layer 1; it gives no [B, L, H] array"
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"repetition_penalty": 1.3, "temperature": 0.7, "seed": 3}],

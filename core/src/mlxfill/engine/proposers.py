@@ -104,7 +104,7 @@ class Proposers:
             drafting.restored(state)
         elif drafting.tap_layers and held.kept:
             drafting.sit_out()  # the states that it needs were not kept: it did not pay
-        drafting.check_taps(engine.target.layer_count)
+        drafting.check_taps(engine.target)
         forwarder.tap_layers = drafting.tap_layers if drafting.alive else ()
         return drafting
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mlxfill.contracts import DraftCheckpoint, DraftRows
     from mlxfill.engine.drafter import Drafter
     from mlxfill.model.reading import Stream
+    from mlxfill.model.target import Target
 
 FLUSH = 64
 """Tokens after which a resting drafter that drafted in this request is told what happened."""
@@ -49,13 +50,15 @@ class Informed:
         self._in_use = False
         self._mute = False
 
-    def check_taps(self, layers: int) -> None:
+    def check_taps(self, target: Target) -> None:
         """Sit the request out unless the target has the layers that are to be tapped."""
-        wrong = next((i for i in self.tap_layers if i not in range(layers)), None)
+        wrong = next((i for i in self.tap_layers if i not in target.tappable), None)
         if wrong is not None:
             self.tap_layers = ()
-            asked = f"wants taps of layer {wrong}; the target has layers 0 to {layers - 1}"
-            self._fail("open", ValueError(asked))
+            last = target.layer_count - 1
+            has = f"the target has layers 0 to {last}"
+            why = "it gives no [B, L, H] array" if 0 <= wrong <= last else has
+            self._fail("open", ValueError(f"wants taps of layer {wrong}; {why}"))
 
     # --- what happened elsewhere ------------------------------------------------------
 

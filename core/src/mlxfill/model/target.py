@@ -65,6 +65,7 @@ class Target:
         except Exception as error:
             message = f"the model failed on a two-token probe: {type(error).__name__}: {error}"
             raise ModelError(message) from error
+        self.tappable = self._tappable(ids)
         self.vocab_size = whole.shape[-1]
         self.dtype = whole.dtype
         self.hidden_size = 0
@@ -73,6 +74,18 @@ class Target:
             self.reason = "the model has no head of its own"
         elif body is not None:
             self.split, self.reason = self._probe_split(ids, whole)
+
+    def _tappable(self, ids: mx.array) -> frozenset[int]:
+        """Layers that answer one ``[B, L, H]`` array; nothing is computed."""
+        with self.taping() as tape:
+            self.forward(ids, self.new_cache())
+        outputs = _outputs(tape)
+        answers = [outputs.get(id(layer)) for layer in self.layers]
+        return frozenset(
+            at
+            for at, answer in enumerate(answers)
+            if isinstance(answer, mx.array) and answer.shape[:-1] == ids.shape
+        )
 
     def _probe_split(self, ids: mx.array, whole: mx.array) -> tuple[bool, str]:
         try:
@@ -126,10 +139,9 @@ class Target:
 
     def taps(self, tape: hooks.Tape, layers: Sequence[int]) -> mx.array:
         """Outputs of ``layers`` side by side, ``[B, L, n*H]``."""
-        first = {id(c.layer): c.output for c in tape.calls}
-        outputs = [first[id(self.layers[i])] for i in layers]
-        plain = [o[0] if isinstance(o, tuple) else o for o in outputs]
-        return mx.concatenate(plain, axis=-1) if len(plain) > 1 else plain[0]
+        outputs = _outputs(tape)
+        chosen = [outputs[id(self.layers[i])] for i in layers]
+        return mx.concatenate(chosen, axis=-1) if len(chosen) > 1 else chosen[0]
 
     # --- what drafters may ask ----------------------------------------------------
 
@@ -164,3 +176,9 @@ class Target:
     def __exit__(self, *_: object) -> None:
         """Unbind at its end."""
         self.close()
+
+
+def _outputs(tape: hooks.Tape) -> dict[int, Any]:
+    """What layers answered, by their identity; of several things the first."""
+    answers = {id(call.layer): call.output for call in tape.calls}
+    return {key: each[0] if isinstance(each, tuple) else each for key, each in answers.items()}
