@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
-from mlxfill.engine.prompt_store import PromptStore, common
+from mlxfill.engine.prompt_store import PromptStore, common, packed
 from mlxfill.testing import Guest, engine_with, plain, shared_model
 
 COUNT = 12
@@ -219,7 +219,8 @@ def test_what_is_fetched_is_the_longest_beginning_that_is_kept(
             kept.append(ids)
             continue
         held = store.fetch(ids)
-        best = max((min(common(ids, old), len(ids) - 1) for old in kept), default=0)
+        alike = [common(packed(ids), packed(old)) for old in kept]
+        best = min(max(alike, default=0), len(ids) - 1)
         assert (held.count if held else 0) == best
         if held:
             keys, _ = held.caches[0].keys_and_values()
@@ -230,4 +231,4 @@ def test_what_is_fetched_is_the_longest_beginning_that_is_kept(
 @given(st.lists(st.integers(0, 1), max_size=9), st.lists(st.integers(0, 1), max_size=9))
 def test_common_counts_equal_ids(a: list[int], b: list[int]) -> None:
     equal = [x == y for x, y in zip(a, b, strict=False)]
-    assert common(a, b) == (equal.index(False) if False in equal else len(equal))
+    assert common(packed(a), packed(b)) == (equal.index(False) if False in equal else len(equal))

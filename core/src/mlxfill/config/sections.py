@@ -93,13 +93,14 @@ class Gate:
 class Cache:
     """``[cache]``: caches of prompts that are kept for requests which begin alike.
 
-    ``max_entries``: keep the caches of so many prompts, the newest; 0: none.  ``max_mb``: keep so
-    many megabytes of them at most.  ``every_request``: not only requests with a ``session`` use
-    them and leave theirs.
+    ``max_entries``: keep the caches of so many prompts, the newest; 0: none.
+    ``max_mb``: keep so many megabytes of them at most; None: 4096, or a quarter of the memory that
+    a GPU shares with the machine, if that is more.
+    ``every_request``: not only requests with a ``session`` use them and leave theirs.
     """
 
     max_entries: int = field(default=16, validator=rules.whole(0))
-    max_mb: int = field(default=4096, validator=rules.whole(0))
+    max_mb: int | None = field(default=None, validator=rules.whole(0, optional=True))
     every_request: bool = False
 
 

@@ -9,7 +9,9 @@ from mlxfill.engine.prewarm import Held, check_kind, own_caches
 from mlxfill.engine.prompt_store import Deposit, trimmable
 
 if TYPE_CHECKING:
-    from mlxfill.contracts import Request
+    from collections.abc import Callable
+
+    from mlxfill.contracts import Fault, Request
     from mlxfill.engine.drafting import Drafting
     from mlxfill.engine.engine import Engine
     from mlxfill.engine.forward import Forwarder
@@ -52,15 +54,19 @@ class Beginning:
         )
 
     def deposit(
-        self, request: Request, forwarder: Forwarder, drafting: Drafting | None
+        self,
+        request: Request,
+        forwarder: Forwarder,
+        drafting: Drafting | None,
+        on_fault: Callable[[Fault], None],
     ) -> Deposit | None:
         """What the request leaves in the prompt cache.  Caches at its end may be trimmable."""
         if not self._shares():
             return None
         several = drafting is not None or not trimmable(forwarder.caches)
-        found = boundaries(request) if several else ()
+        found = boundaries(request, self._engine.starts) if several else ()
         after = [at for at in found if at > forwarder.held]
-        return Deposit(self._engine.prompts, forwarder, drafting, after)
+        return Deposit(self._engine.prompts, forwarder, drafting, on_fault, after)
 
     def _shares(self) -> bool:
         """Whether this request takes its beginning from the prompt cache, and leaves its own there.

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlxfill.engine.prompt_store import common
+from attrs import frozen
+
+from mlxfill.engine.prompt_store import common, packed
 from mlxfill.errors import TemplateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mlxfill.contracts import Request
+    from mlxfill.engine.prompt_store import Ids
 
 LEAST = 64
 """A shorter beginning is processed as quickly as it is found."""
 _OTHER_TEXTS = ("A", "9", "é")
+_MOST_STARTS = 8
 
 
-def boundaries(request: Request) -> list[int]:
+def boundaries(request: Request, starts: Starts) -> list[int]:
     """Numbers of prompt tokens, ascending, all below the prompt's length.
 
     For chat messages: the beginning that any conversation with this system message and these
@@ -28,7 +32,7 @@ def boundaries(request: Request) -> list[int]:
     if request.messages is None:
         found = {len(request.prompt_ids) - 1}
     else:
-        found = {_shared_start(request), _end_of_messages(request)}
+        found = {starts.shared(request), _end_of_messages(request)}
     return sorted(at for at in found if LEAST <= at < len(request.prompt_ids))
 
 
@@ -42,15 +46,46 @@ def _end_of_messages(request: Request) -> int:
     return at if opening and list(request.prompt_ids[at:]) == opening else 0
 
 
-def _shared_start(request: Request) -> int:
-    """The common beginning of this prompt and of others whose first user message is another."""
-    messages = list(request.messages or ())
-    at = next((i for i, message in enumerate(messages) if message.get("role") == "user"), None)
-    if at is None:
-        return 0
-    others = [[*messages[:at], {"role": "user", "content": text}] for text in _OTHER_TEXTS]
-    encoded = [_encoded(request, _rendered(request, other)) for other in others]
-    return min(common(request.prompt_ids, ids) for ids in encoded)
+@frozen
+class _Start:
+    """What prompts with this head (system messages, tools, template options) begin with."""
+
+    head: tuple[object, ...]
+    ids: Ids
+
+
+class Starts:
+    """What prompts of the same system messages and tools begin with, the newest few.
+
+    To find that out they are rendered and read three times, and tools may be long.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known."""
+        self._known: list[_Start] = []
+
+    def shared(self, request: Request) -> int:
+        """How far prompts whose first user message is another begin as this one does."""
+        messages = request.messages or ()
+        at = next((i for i, message in enumerate(messages) if message.get("role") == "user"), None)
+        if at is None:
+            return 0
+        head = (messages[:at], request.tools, request.template_options)
+        start = next((start for start in self._known if start.head == head), None)
+        # A template may write the date.
+        if start is None or common(packed(request.prompt_ids), start.ids) < len(start.ids):
+            start = _Start(head, _found_start(request, list(messages[:at])))
+            self._known = [old for old in self._known if old.head != head][1 - _MOST_STARTS :]
+            self._known.append(start)
+        return len(start.ids)
+
+
+def _found_start(request: Request, head: list[Mapping[str, Any]]) -> Ids:
+    """The common beginning of this prompt and of others after the messages ``head``."""
+    others = [[*head, {"role": "user", "content": text}] for text in _OTHER_TEXTS]
+    prompt = packed(request.prompt_ids)
+    encoded = (packed(_encoded(request, _rendered(request, other))) for other in others)
+    return prompt[: min(common(prompt, ids) for ids in encoded)].copy()
 
 
 def _rendered(request: Request, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:  # noqa: ANN401

@@ -9,6 +9,7 @@ import attrs
 
 from mlxfill.config import load_config
 from mlxfill.contracts import Fault
+from mlxfill.engine.boundaries import Starts
 from mlxfill.engine.checkpoint.identity import lasting
 from mlxfill.engine.guarded import PluginRewinders
 from mlxfill.engine.learnt import Learnt
@@ -16,7 +17,7 @@ from mlxfill.engine.mount import bundled, mount
 from mlxfill.engine.opening import Opening
 from mlxfill.engine.options import make_options
 from mlxfill.engine.prompt import Prompt, make_prompt
-from mlxfill.engine.prompt_store import PromptStore
+from mlxfill.engine.prompt_store import PromptStore, room
 from mlxfill.engine.scheduler import MAX_ROWS
 from mlxfill.engine.trace import Tracing
 from mlxfill.engine.unread import Unread
@@ -124,7 +125,8 @@ class Engine:
         # The arguments of ``load``, for whoever resumes a checkpoint elsewhere.
         self.made_by: dict[str, Any] = {"model": lasting(path)}
         bounds = self.config.cache
-        self.prompts = PromptStore(bounds.max_entries, bounds.max_mb << 20)
+        self.prompts = PromptStore(bounds.max_entries, room(bounds.max_mb))
+        self.starts = Starts()
         self.drafter: Drafter | None = None
         self._closed = False
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from mlxfill.contracts import Event, Limits, Request
-from mlxfill.engine.admission import UNNAMED, admit, check_snapshot, check_team
+from mlxfill.engine.admission import UNNAMED, admit, check_alike, check_snapshot, check_team
 from mlxfill.engine.beginning import Beginning
 from mlxfill.engine.checkpoint.keeper import Keeper
 from mlxfill.engine.checkpoint.plain import packed
@@ -203,6 +203,7 @@ class Opening:
         drafting = proposers.drafting(forwarder, held) if method is None else None
         if drafting is not None:
             self._undo.callback(drafting.close)
+        check_alike(engine, forwarder, seats, drafting)
         speculates = bool(seats) or drafting is not None
         supported = not speculates or not proposers.no_rewind(forwarder)
         rules = self._rules(request, verify_supported=supported)
@@ -231,7 +232,7 @@ class Opening:
             # What a resumed one's caches hold before its prompt, or in its place, is not stored.
             deposit=None
             if method or resumed
-            else self._beginning.deposit(request, forwarder, drafting),
+            else self._beginning.deposit(request, forwarder, drafting, self._report),
             deciding=self._deciding | {seat.plugin for seat in seats if seat.trusted},
             method=method,
             notify=self._notify,

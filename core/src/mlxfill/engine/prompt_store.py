@@ -9,18 +9,30 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+import mlx.core as mx
+import numpy as np
 from attrs import define, frozen
 from mlx_lm.models.cache import KVCache
 
+from mlxfill.contracts import Fault
 from mlxfill.engine.prewarm import Held
 from mlxfill.rewind.entries import flat
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from mlxfill.contracts import DraftCheckpoint
     from mlxfill.engine.drafting import Drafting
     from mlxfill.engine.forward import Forwarder
+
+    Ids = NDArray[np.int32]
+
+LEAST_ROOM = 4096 << 20
+"""Bytes for all entries, unless the config says how many, and unless memory is large."""
+SHARE_OF_MEMORY = 4
+"""Of a large memory entries may take one part in so many."""
 
 
 @define(eq=False)
@@ -31,7 +43,7 @@ class Entry:
     work, and if so whether it needs its own state to go on.
     """
 
-    tokens: tuple[int, ...]
+    tokens: Ids
     adapters: str | None
     caches: list[Any]
     draft: DraftCheckpoint | None
@@ -39,7 +51,7 @@ class Entry:
     nbytes: int
     trimmable: bool
 
-    def usable(self, ids: Sequence[int], adapters: str | None) -> int:
+    def usable(self, ids: Ids, adapters: str | None) -> int:
         """How many of ``ids`` a request may take from here; the model must see the last one."""
         if self.adapters != adapters:
             return 0
@@ -65,6 +77,7 @@ class PromptStore:
     def __init__(self, max_entries: int, max_bytes: int) -> None:
         """Bounds; 0 entries switch it off."""
         self.max_entries, self.max_bytes = max_entries, max_bytes
+        self.refused = False
         self._entries: list[Entry] = []  # the one used last is the last
 
     def __len__(self) -> int:
@@ -94,8 +107,9 @@ class PromptStore:
             a drafter, which sits out where it cannot go on.
         """
         best: tuple[float, bool, int, int] = (0.0, False, 0, 0)
+        asked = packed(ids)
         for at, entry in enumerate(self._entries):
-            count = entry.usable(ids, adapters)
+            count = entry.usable(asked, adapters)
             worth = count - (0.0 if entry.lets_draft(count) else drafts_worth)
             best = max(best, (worth, entry.draft is not None, at, count))
         worth, _, at, count = best
@@ -117,22 +131,27 @@ class PromptStore:
         *,
         adapters: str | None = None,
         drafter: bool | None = None,
-    ) -> None:
+    ) -> int:
         """Keep the caches of a request, which goes on with its own.
 
         :param drafter: None without a drafter, else whether it needs its own state to go on.
+        :returns: bytes of caches that alone are above the bound, the first time; else 0.
         """
-        held = tuple(tokens)
+        if not (tokens and self.max_entries and self.max_bytes):
+            return 0
         nbytes = sum(entry.nbytes for entry in caches)
         nbytes += sum(array.nbytes for array in draft.tensors.values()) if draft else 0
-        if not held or not self.max_entries or nbytes > self.max_bytes:
-            return
+        if nbytes > self.max_bytes:
+            news, self.refused = not self.refused, True
+            return nbytes if news else 0
+        held = packed(tokens)
         own = copy.deepcopy(list(caches))
         entry = Entry(held, adapters, own, draft, drafter, nbytes, trimmable(own))
         self._entries = [old for old in self._entries if not _replaces(entry, old)]
         self._entries.append(entry)
         while len(self._entries) > self.max_entries or self.nbytes > self.max_bytes:
             self._entries.pop(0)
+        return 0
 
 
 @frozen
@@ -140,25 +159,47 @@ class Deposit:
     """What one request leaves in a store, for requests that begin alike.
 
     ``boundaries``: numbers of prompt tokens, ascending, after which it leaves its caches on the
-    way through the prompt.
+    way through the prompt.  ``on_fault`` hears, once, of caches that there is no room for.
     """
 
     store: PromptStore
     forwarder: Forwarder
     drafting: Drafting | None
+    on_fault: Callable[[Fault], None]
     boundaries: Sequence[int] = ()
 
     def leave(self, tokens: Sequence[int]) -> None:
         """A copy of the caches, which hold ``tokens``."""
         forwarder, drafting = self.forwarder, self.drafting
-        if forwarder.caches:
-            self.store.keep(
-                tokens,
-                forwarder.caches,
-                None if drafting is None else drafting.captured(tokens, len(tokens)),
-                adapters=forwarder.options.adapters,
-                drafter=None if drafting is None else bool(drafting.tap_layers),
-            )
+        if not forwarder.caches:
+            return
+        refused = self.store.keep(
+            tokens,
+            forwarder.caches,
+            None if drafting is None else drafting.captured(tokens, len(tokens)),
+            adapters=forwarder.options.adapters,
+            drafter=None if drafting is None else bool(drafting.tap_layers),
+        )
+        if refused:
+            self.on_fault(Fault("engine", "prompt cache", _no_room(refused, self.store.max_bytes)))
+
+
+def _no_room(asked: int, most: int) -> str:
+    return (
+        f"caches of {asked / (1 << 20):.0f} MB are not kept for the next turn, which reads its"
+        f" prompt again: max_mb of [cache] is {most >> 20}"
+    )
+
+
+def room(max_mb: int | None) -> int:
+    """Bytes for all entries; None: 4096 MB, or a quarter of the device's memory if that is more.
+
+    A long session of a large model takes gigabytes, and is what reading again costs most for.
+    """
+    if max_mb is not None:
+        return max_mb << 20
+    memory = mx.device_info().get("memory_size", 0)
+    return max(LEAST_ROOM, int(memory) // SHARE_OF_MEMORY)
 
 
 def trimmable(caches: Sequence[Any]) -> bool:
@@ -166,26 +207,24 @@ def trimmable(caches: Sequence[Any]) -> bool:
     return all(type(entry) is KVCache for entry in flat(caches))
 
 
-def common(a: Sequence[int], b: Sequence[int]) -> int:
+def packed(ids: Sequence[int]) -> Ids:
+    """Ids as an array: a tenth of the memory of ints, and compared all at once."""
+    return np.array(ids, np.int32)
+
+
+def common(a: Ids, b: Ids) -> int:
     """How many ids two sequences have in common from the start on."""
-    low, high = 0, min(len(a), len(b))
-    if tuple(a[:high]) == tuple(b[:high]):
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if tuple(a[low:middle]) == tuple(b[low:middle]):
-            low = middle
-        else:
-            high = middle
-    return low
+    size = min(len(a), len(b))
+    parted = np.flatnonzero(a[:size] != b[:size])
+    return int(parted[0]) if parted.size else size
 
 
 def _replaces(new: Entry, old: Entry) -> bool:
     """Whether nobody who may use ``old`` would miss it."""
     if new.adapters != old.adapters:
         return False
-    if len(new.tokens) == len(old.tokens):
-        return new.tokens == old.tokens and (new.draft is not None or old.draft is None)
     inside = common(new.tokens, old.tokens) == len(old.tokens)
+    if len(new.tokens) == len(old.tokens):
+        return inside and (new.draft is not None or old.draft is None)
     # Trimmed, an entry is without the drafter's state.
     return inside and new.trimmable and old.draft is None

@@ -48,10 +48,15 @@ def check_roles(
     """
     roles = [str(message.get("role")) for message in messages]
     named = {role for role in set(roles) if _quoted(role, template)}
+    place = 0
     for at, role in enumerate(roles):
         if role in named:
             continue
-        if _misspelt(role) or _left_out(at, messages, text, write):
+        said = _said(messages[at])
+        # Messages stand in their order: a long conversation is gone through once.
+        place = text.find(said, max(place, 0))
+        place = text.find(said) if place < 0 else place
+        if _misspelt(role) or (place < 0 and _left_out(at, messages, text, write)):
             known = [name for name in ROLES if name == "user" or _quoted(name, template)]
             known = known if len(known) > 1 else list(ROLES)
             hint = did_you_mean(role, known) or f"; it knows {', '.join(known)}"
@@ -68,10 +73,13 @@ def _misspelt(role: str) -> bool:
     return role not in ROLES and not OWN_NAME.match(role) and bool(did_you_mean(role, ROLES))
 
 
+def _said(message: Mapping[str, Any]) -> str:
+    """What a template that knows the role would write; "" for nothing that can be looked for."""
+    content = message.get("content")
+    return content.strip() if isinstance(content, str) else ""
+
+
 def _left_out(at: int, messages: Messages, text: str, write: Callable[[Messages], str]) -> bool:
-    content = messages[at].get("content")
-    if not isinstance(content, str) or not content.strip() or content.strip() in text:
-        return False
     asked = {**messages[at], "role": "user"}
     before, after = messages[:at], messages[at + 1 :]
     try:
