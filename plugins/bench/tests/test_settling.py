@@ -72,6 +72,84 @@ def test_entries_that_stay_keep_their_lines_and_comments() -> None:
     assert tomllib.loads(after) == {"plugins": ["spec-ngram", "model-tiny"]}
 
 
+LINES = """plugins = [
+  # what is sure
+  "fill-strict",  # templates
+
+  # what is likely
+  "fill-echo" # copies
+  , "spec-ngram",
+]  # more later
+"""
+COMMENTED = LINES.replace(' # copies\n  , "spec', ', # copies\n  "spec')
+
+
+REORDERED = """plugins = [
+
+  # what is likely
+  "fill-echo", # copies
+  # what is sure
+  "fill-strict",  # templates
+  "spec-ngram",
+]  # more later
+"""
+SHORTER = """plugins = [
+  "spec-ngram",
+  # what is sure
+
+  # what is likely
+  "fill-echo", # copies
+]  # more later
+"""
+OTHERS = """plugins = [
+  # what is sure
+  "fill-strict",  # templates
+  "other",
+
+  # what is likely
+  "fill-echo", # copies
+]  # more later
+"""
+NONE = """plugins = [
+  # what is sure
+
+  # what is likely
+]  # more later
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=repr)
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["fill-echo", "fill-strict", "spec-ngram"], REORDERED),
+        (["spec-ngram", "fill-echo"], SHORTER),
+        (["fill-strict", "other", "fill-echo"], OTHERS),
+        ([], NONE),
+    ],
+)
+def test_entries_of_several_lines_take_their_comments_along(
+    names: list[str], expected: str, end: str
+) -> None:
+    after = settled_text(COMMENTED.replace("\n", end), {("plugins", "enabled"): names})
+    assert after == expected.replace("\n", end)
+
+
+def test_a_last_entry_without_a_comma_takes_its_comment_along() -> None:
+    after = settled('plugins = [\n  "model-tiny",\n  "spec-ngram"  # last\n]\n')
+    assert after == 'plugins = [\n  "spec-ngram",  # last\n  "model-tiny",\n]\n'
+
+
+def test_where_comments_cannot_stay_nothing_is_written_and_the_list_is_told() -> None:
+    Path("mlxfill.toml").write_text(LINES)
+    said = r'mlxfill.toml .* comments would be lost; let the list be \["spec-ngram", "model-tiny"\]'
+    with pytest.raises(mlxfill.ConfigError, match=said):
+        settle(mlxfill.load_config(), WANTED)
+    assert Path("mlxfill.toml").read_text() == LINES
+    same = {**WANTED, ("plugins", "enabled"): ["fill-strict", "fill-echo", "spec-ngram"]}
+    assert settled(LINES, same) == LINES
+
+
 def test_inline_tables_stay_inline() -> None:
     assert settled("plugins = { fill-echo = { k = 6 } }  # short\n") == (
         'plugins = { fill-echo = { k = 6 }, enabled = ["spec-ngram", "model-tiny"]}  # short\n'

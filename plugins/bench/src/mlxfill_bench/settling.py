@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import unified_diff
@@ -21,6 +22,9 @@ TABLE = " [tool.mlxfill]"
 """How a config calls its place inside a ``pyproject.toml``."""
 MARK = "\ufeff"
 """What some editors put in front of UTF-8."""
+
+ENTRY = re.compile(r"""(?P<before>\s*(["'])(?P<name>[^"'\\]+)\2)(?:\s*,)?(?P<behind>\s*(?:#.*)?)""")
+"""A line that holds one entry of a list."""
 
 Settings = Mapping[tuple[str, ...], Any]
 
@@ -95,10 +99,10 @@ def settled_text(text: str, settings: Settings, inside: tuple[str, ...] = ()) ->
             holder = holder.setdefault(name, _table_for(holder))
         if value is None:
             holder.pop(last, None)
-        elif isinstance(value, list) and isinstance(holder.get(last), list):
-            _relist(holder, last, value)
-        else:
+        elif not isinstance(held := holder.get(last), list):
             holder[last] = value
+        elif list(held) != value:
+            holder[last] = _relisted(held, value)
     after = tomlkit.dumps(document)
     if "\n" in text and text.count("\n") == text.count("\r\n"):  # new lines end as the others do
         after = after.replace("\r\n", "\n").replace("\n", "\r\n")
@@ -113,21 +117,46 @@ def _table_for(holder: object) -> Any:  # noqa: ANN401 - tomlkit's
     return tomlkit.inline_table() if isinstance(holder, InlineTable) else tomlkit.table()
 
 
-def _relist(holder: Any, key: str, names: Sequence[str]) -> None:  # noqa: ANN401 - tomlkit's
-    """Let a list hold ``names``; in one of several lines those that stay keep their comments."""
-    listed = holder[key]
-    if "\n" not in listed.as_string():
-        holder[key] = list(names)
-        return
-    for at in reversed(range(len(listed))):
-        if listed[at] not in names:
-            del listed[at]
-    if list(listed) != [name for name in names if name in listed]:
-        holder[key] = list(names)
-        return
-    for at, name in enumerate(names):
-        if at >= len(listed) or listed[at] != name:
-            listed.insert(at, name)
+def _relisted(listed: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 - tomlkit's
+    """A list of ``names`` in the place of ``listed``, with its comments.
+
+    In a list with an entry a line each takes along what stands above and behind it; of one that
+    goes, what stands above it stays.  Raises ``ValueError`` where comments would be lost.
+    """
+    import tomlkit
+
+    text = listed.as_string()
+    lines = _relined(text, names)
+    if lines is not None:
+        return tomlkit.parse(f"x = {lines}")["x"]
+    if "#" in text:
+        wanted = tomlkit.item(list(names)).as_string()
+        raise ValueError(f"comments would be lost; let the list be {wanted}")
+    return list(names)
+
+
+def _relined(text: str, names: Sequence[str]) -> str | None:
+    """A list of ``names`` like the one in ``text``; None unless that has an entry a line."""
+    head, *lines = text.split("\n")
+    tail = lines.pop() if lines else ""
+    if (head.strip(), tail.strip()) != ("[", "]"):
+        return None
+    own: dict[str, list[str]] = {}
+    above: list[str] = []
+    indent = "  "
+    for line in lines:
+        entry = ENTRY.fullmatch(line)
+        if entry is None and line.strip()[:1] not in {"", "#"}:
+            return None
+        if line.strip():
+            indent = line[: len(line) - len(line.lstrip())]
+        if entry is None:
+            above.append(line)
+        elif entry["name"] in names:
+            own[entry["name"]] = [*above, f"{entry['before']},{entry['behind']}"]
+            above = []
+    made = [line for name in names for line in own.get(name, [f'{indent}"{name}",'])]
+    return "\n".join([head, *made, *above, tail])
 
 
 def _shortened(table: Any, key: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ANN401 - tomlkit's
