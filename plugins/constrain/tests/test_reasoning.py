@@ -133,5 +133,5 @@ class Markers:
 
     has_thinking, has_tool_calling = True, False
     think_start, think_end = "<think>", "</think>"
-    response_initial_state = None
+    response_initial_state, structural_markers = None, ()
     response_transitions: ClassVar[dict[str, Any]] = {}

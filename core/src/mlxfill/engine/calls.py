@@ -10,31 +10,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-def tool_calls(
+def calls_in(
     tokenizer: Any,  # noqa: ANN401
-    text: str,
+    body: str,
     tools: Sequence[Mapping[str, Any]] | None,
 ) -> list[Mapping[str, Any]]:
-    """The well-formed calls in ``text``, each ``{"name": ..., "arguments": {...}}``."""
-    if not tools or not getattr(tokenizer, "has_tool_calling", False):
+    """The well-formed calls in what stands between two markers; none where something is broken.
+
+    Each is ``{"name": ..., "arguments": {...}}``.
+    """
+    try:
+        return list(_well_formed(tokenizer.tool_parser(body, list(tools or ()))))
+    except Exception:  # noqa: BLE001 - a parser raises what it likes for text that is no call
         return []
-    calls: list[Mapping[str, Any]] = []
-    for body in _bodies(text, tokenizer.tool_call_start, tokenizer.tool_call_end):
-        try:
-            calls += _well_formed(tokenizer.tool_parser(body, list(tools)))
-        except Exception:  # noqa: BLE001, S112 - a parser raises what it likes for text that is no call
-            continue
-    return calls
-
-
-def _bodies(text: str, start: str, end: str | None) -> Iterator[str]:
-    """What stands between the markers, where another start is data; "" ends with the next start."""
-    _, found, rest = text.partition(start)
-    while found:
-        body, found, rest = rest.partition(end or start)
-        yield body
-        if end:
-            _, found, rest = rest.partition(start)
 
 
 def _well_formed(found: object) -> Iterator[Mapping[str, Any]]:

@@ -13,14 +13,14 @@ from mlx_lm.generate import wired_limit
 
 from mlxfill.contracts import Event, Fault, Request
 from mlxfill.engine.brake import Brake
-from mlxfill.engine.calls import tool_calls
+from mlxfill.engine.calls import calls_in
 from mlxfill.engine.course import Emitted, Ending
 from mlxfill.engine.loop import DecodeLoop
 from mlxfill.engine.method import run_method
 from mlxfill.engine.prefill import Prefill
 from mlxfill.engine.reply import Reply
 from mlxfill.engine.results import SAMPLED, Piece, PromptCache, Result, Stats
-from mlxfill.engine.sections import end_of_prompt, reasoning_and_content
+from mlxfill.engine.sections import end_of_prompt, reply_apart
 from mlxfill.errors import InputError
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Run:
         options, reply, request = self.options, self.reply, self.request
         tokenizer, tools = request.tokenizer, request.tools
         asked = end_of_prompt(tokenizer, request.prompt_ids, request.prompt_text)
-        parts = reasoning_and_content(tokenizer, asked, reply.text, tools=bool(tools))
+        reasoning, content, bodies = reply_apart(tokenizer, asked, reply.text, tools=bool(tools))
         keep = (
             PromptCache(
                 self.stats.cache_tokens, copy.deepcopy(self.forwarder.caches), options.adapters
@@ -176,12 +176,12 @@ class Run:
             finish_reason=self.ending.reason if self.ending else "cancelled",
             stats=self.stats,
             faults=self.faults,
-            tool_calls=tool_calls(tokenizer, parts[1], tools),
+            tool_calls=[call for body in bodies for call in calls_in(tokenizer, body, tools)],
             logprobs=reply.logprobs if options.logprobs else None,
             top_logprobs=reply.top_logprobs if options.top_logprobs else None,
             cache=keep,
-            reasoning=parts[0],
-            content=parts[1],
+            reasoning=reasoning,
+            content=content,
         )
 
     # --- stages -----------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlxfill.engine.calls import calls_in
+
 REASONING, NORMAL, TOOL = "reasoning", "normal", "tool"  # mlx-lm's names
 _TAIL = 16
 """Tokens at a prompt's end that show whether it opens a block of reasoning."""
@@ -13,7 +15,8 @@ class ReplySections:
     """Takes the text of a reply as it comes and tells what section each part belongs to.
 
     Markers and states are mlx-lm's for the model (``mlx_lm.generate.TextStateMachine``): texts
-    come without the markers between them, and what may begin one is held back.
+    come without the markers between them, and what may begin one is held back.  A marker inside a
+    JSON string of a call is the string's, and ends no call.
 
     :param tokenizer: mlx-lm's wrapper.
     :param prompt_text: shows whether the template has opened a block of reasoning.
@@ -24,9 +27,11 @@ class ReplySections:
         """Nothing is read yet."""
         from mlx_lm.generate import TextStateMachine
 
-        self._machine = TextStateMachine
-        edges = _edges(tokenizer, tools=tools)
-        self._state = TextStateMachine(edges).make_state(_opening(tokenizer, prompt_text))
+        self._machine = TextStateMachine(_edges(tokenizer, tools=tools))
+        self._state = self._machine.make_state(_opening(tokenizer, prompt_text))
+        self._tokenizer = tokenizer
+        self._alone = tools and getattr(tokenizer.tool_parser, "alone", False)
+        self._body, self._spoken = "", False
 
     @property
     def now(self) -> str:
@@ -35,7 +40,12 @@ class ReplySections:
 
     def feed(self, text: str) -> list[tuple[str, str]]:
         """Section and text of each part, empty ones included; a marker stood between two."""
-        self._state, parts = self._machine.split(self._state, text)
+        state, parts = self._machine.split(self._state, text)
+        if TOOL in {section for section, _ in parts} and len(parts) > 1:
+            return self._by_character(text)
+        self._state = state
+        for section, part in parts:
+            self._note(section, part)
         return list(parts)
 
     def end(self) -> tuple[str, str]:
@@ -43,21 +53,58 @@ class ReplySections:
         self._state, rest, section = self._machine.flush(self._state)
         return section, rest
 
+    def _by_character(self, text: str) -> list[tuple[str, str]]:
+        """As ``feed``, but for markers around calls that are none."""
+        found = [(self.now, "")]
+        for character in text:
+            before = self._state
+            self._state, parts = self._machine.split(before, character)
+            if len(parts) > 1 and not self._is_edge(parts):
+                parts = [(before[0], before[-1] + character)]
+                self._state = self._machine.make_state(before[0])
+            found[-1] = (found[-1][0], found[-1][1] + parts[0][1])
+            found += parts[1:]
+            for section, part in parts:
+                self._note(section, part)
+        return found
 
-def reasoning_and_content(
+    def _is_edge(self, parts: list[tuple[str, str]]) -> bool:
+        """Whether a call may begin or end here."""
+        (section, last), (to, _) = parts
+        if section == TOOL:
+            body = self._body + last
+            return not _in_string(body) or bool(calls_in(self._tokenizer, body, ()))
+        return not (to == TOOL and self._alone and (self._spoken or last.strip()))
+
+    def _note(self, section: str, text: str) -> None:
+        self._body = self._body + text if section == TOOL else ""
+        self._spoken |= section == NORMAL and bool(text.strip())
+
+
+def _in_string(text: str) -> bool:
+    """Whether a text ends inside a string of the JSON in it."""
+    inside = escaped = False
+    for character in text[max(text.find("{"), 0) :]:
+        inside ^= character == '"' and not escaped
+        escaped = inside and character == "\\" and not escaped
+    return inside
+
+
+def reply_apart(
     tokenizer: Any,  # noqa: ANN401
     prompt_text: str,
     text: str,
     *,
     tools: bool,
-) -> tuple[str, str]:
-    """What the model thought, and the rest of its reply with the markup of its calls."""
+) -> tuple[str, str, list[str]]:
+    """What the model thought, the rest of its reply with the markup of its calls, and the calls."""
     sections = ReplySections(tokenizer, prompt_text, tools=tools)
     parts = sections.feed(text)
     last, rest = sections.end()
     parts[-1] = (last, parts[-1][1] + rest)
+    bodies = [part for section, part in parts if section == TOOL]
     if all(section != REASONING for section, _ in parts):
-        return "", text
+        return "", text, bodies
     reasoning = content = ""
     for at, (section, part) in enumerate(parts):
         if section == REASONING:
@@ -67,7 +114,7 @@ def reasoning_and_content(
             content += f"{tokenizer.tool_call_start}{part}{end}"
         else:
             content += part
-    return reasoning, content.lstrip("\n")
+    return reasoning, content.lstrip("\n"), bodies
 
 
 def end_of_prompt(tokenizer: Any, ids: tuple[int, ...], text: str) -> str:  # noqa: ANN401
@@ -85,6 +132,7 @@ def _opening(tokenizer: Any, prompt_text: str) -> str:  # noqa: ANN401
 def _edges(tokenizer: Any, *, tools: bool) -> dict[str, list[tuple[str, str]]]:  # noqa: ANN401
     """Which marker leads from which section to which."""
     edges: dict[str, list[tuple[str, str]]] = {NORMAL: [], REASONING: [], TOOL: []}
+    edges[NORMAL] += [(marker, NORMAL) for marker in tokenizer.structural_markers]
     if tokenizer.has_thinking:
         edges[NORMAL].append((tokenizer.think_start, REASONING))
         edges[REASONING].append((tokenizer.think_end, NORMAL))
@@ -93,5 +141,6 @@ def _edges(tokenizer: Any, *, tools: bool) -> dict[str, list[tuple[str, str]]]: 
         if tokenizer.tool_call_end:
             edges[TOOL].append((tokenizer.tool_call_end, NORMAL))
     for section, more in tokenizer.response_transitions.items():
-        edges.setdefault(section, []).extend((marker, to) for marker, to in more)
+        kept = [(marker, to) for marker, to in more if tools or to != TOOL]
+        edges.setdefault(section, []).extend(kept)
     return edges

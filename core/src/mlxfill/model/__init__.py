@@ -4,6 +4,7 @@
 
     loading    a name to model, tokenizer and config; given: what was handed over in its place
     files      reading the files of models and adapters; vocabulary: whether text becomes tokens
+    callformats  calls and thoughts that mlx-lm has no parser for
     target     the model bound: forward, hidden, project, taps
     anatomy    where its body, layers and embedding are; hooks: what its modules are made to tell
     head       its head for some ids only; team: one model on several ranks

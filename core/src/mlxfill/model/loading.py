@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxfill.errors import BackendMissingError, ModelError, ModelNotFoundError, reason
 from mlxfill.model.adapterfiles import check_adapter, put_into
+from mlxfill.model.callformats import with_calls
 from mlxfill.model.files import check_header, read_json
 from mlxfill.model.vocabulary import check_tokenizer, check_vocabulary_file
 from mlxfill.nearest import did_you_mean
@@ -115,6 +116,7 @@ def load_model(
     if isinstance(given, dict):
         given["sequence-length-is-longer-than-the-specified-maximum"] = True
     check_tokenizer(path, tokenizer)
+    with_calls(tokenizer)
     if shared:
         _split(model, group, path)
     return model, tokenizer, dict(config)

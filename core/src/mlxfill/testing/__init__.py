@@ -28,7 +28,7 @@ from mlxfill.testing.conformance import (
     check_rewinder,
 )
 from mlxfill.testing.drafters import ScriptedDrafter, ScriptedRows
-from mlxfill.testing.folders import tiny_folder
+from mlxfill.testing.folders import folder_tokenizer, tiny_folder
 from mlxfill.testing.guest import Guest, engine_with, plain, plugged, reference_tokens
 from mlxfill.testing.kinds import CACHE_KINDS, CacheKind
 from mlxfill.testing.models import (
@@ -69,6 +69,7 @@ __all__ = [
     "contents",
     "differences",
     "engine_with",
+    "folder_tokenizer",
     "perturbed",
     "plain",
     "plugged",

@@ -30,3 +30,12 @@ def tiny_folder(path: str | os.PathLike[str], name: str = "llama", **changes: An
     mx.save_safetensors(str(folder / "model.safetensors"), dict(weights), {"format": "mlx"})
     tiny_tokenizer().save_pretrained(folder)
     return folder
+
+
+def folder_tokenizer(path: str | os.PathLike[str]) -> Any:  # noqa: ANN401
+    """The tokenizer of a model's folder, in mlx-lm's wrapper, as ``mlxfill.load`` hands it out."""
+    from mlx_lm.tokenizer_utils import load
+
+    from mlxfill.model.callformats import with_calls
+
+    return with_calls(load(Path(path)))

@@ -11,16 +11,19 @@ if TYPE_CHECKING:
 
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')
 """A call that names its function first, up to the object with the arguments."""
+_NEXT = re.compile(r"\s*\}[\s,;]*(?=\{)")
+"""What stands between the arguments of a call and a call right after it."""
 
 
 class CallStream:
     """The text of one call.  ``begun``: its name was passed on.
 
-    Whatever is not ``{"name": "...", "arguments": {...`` is kept in ``text`` for a parser.
+    Whatever is not ``{"name": "...", "arguments": {...`` is kept in ``text`` for a parser; what
+    comes after the arguments, in ``rest``.
     """
 
     def __init__(self) -> None:
-        self.text = ""
+        self.text = self.rest = ""
         self.begun = False
         self._depth = 0
         self._in_string = self._escaped = self._over = False
@@ -28,6 +31,7 @@ class CallStream:
     def feed(self, text: str) -> Iterator[tuple[str | None, str]]:
         """Read on; gives name (once) and a piece of the arguments."""
         if self._over:
+            self.rest += text
             return
         if self.begun:
             yield None, self._arguments(text)
@@ -57,8 +61,14 @@ class CallStream:
                 self._depth -= 1
                 if self._depth == 0:
                     self._over = True
+                    self.rest = text[at + 1 :]
                     return text[: at + 1]
         return text
+
+    def following(self) -> str:
+        """The beginning of another call in the same block, "" for none so far."""
+        found = _NEXT.match(self.rest)
+        return self.rest[found.end() :] if found else ""
 
 
 def sendable(text: str) -> str:

@@ -128,6 +128,10 @@ class ReplyReader:
                 yield self._begin(name)
             if arguments:
                 yield CallArguments(self._made - 1, arguments)
+        following = self._call.following()
+        if following:
+            self._call = None
+            yield from self._in_call(following)
 
     def _begin(self, name: str) -> CallBegun:
         self._made += 1
@@ -162,7 +166,10 @@ class ReplyReader:
 def as_json(arguments: object) -> str:
     """Arguments as JSON text.
 
-    :raises TypeError, ValueError: they are none, as a set that mlx-lm read from a Python literal.
+    :raises TypeError, ValueError: they are none, as a set that mlx-lm read from a Python literal,
+        or text that breaks off.
     """
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return sendable(text)
+    if isinstance(arguments, str):
+        json.loads(arguments)
+        return sendable(arguments)
+    return sendable(json.dumps(arguments, ensure_ascii=False))

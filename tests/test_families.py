@@ -1,0 +1,230 @@
+"""Calls in the form of each family come back as they were made, however hostile, piece by piece."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlxfill_model_tiny
+from mlxfill.testing import folder_tokenizer
+from mlxfill_serve.reply import CallArguments, CallBegun, Content, Reasoning, ReplyReader
+
+HERE = Path(__file__).parent
+STRICT = HERE.parent / "plugins" / "fill_strict" / "tests" / "templates"
+TINY = Path(mlxfill_model_tiny.__file__).parent / "models" / "target"
+
+ONE_CALL = {"channels", "llama_json"}
+"""Families that make one call a reply."""
+TEXT_ARGUMENTS = {"deepseek"}
+AS_IT_IS = {"dsml": "</｜DSML｜parameter>", "seed": "</parameter>", "qwen3_coder": "</parameter>"}  # noqa: RUF001
+"""What ends a value in forms that escape nothing: no value holds it, whoever reads the call."""
+MARKED = {
+    "dsml": "</｜DSML｜function_calls>",  # noqa: RUF001
+    "seed": "</seed:tool_call>",
+    "qwen3_coder": "</tool_call>",
+    "glm": "</tool_call>",
+}
+"""What ends a call there: the same holds."""
+FAMILIES = [
+    "actions",
+    "channels",
+    "deepseek",
+    "dsml",
+    "hermes",
+    "keyed",
+    "kimi",
+    "kimi_k3",
+    "listed",
+    "llama_json",
+    "mistral",
+    "mistral_args",
+    "mistral_ids",
+    "qwen3_coder",
+    "seed",
+]
+PARSERS = {"kimi_k3": "kimi_k3"}
+"""mlx-lm's parser where it is told from the vocabulary."""
+THINKS = {
+    "actions": ("<|START_THINKING|>", "<|END_THINKING|>"),
+    "channels": ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
+    "hermes": ("<think>", "</think>"),
+    "seed": ("<seed:think>", "</seed:think>"),
+}
+TEXTS = [
+    *("src/app.py", "日本 🎉", "a\nb\n\tc", "12", "-1", "true", "1.50", "{}", "[1, 2]"),
+    *('{"a": {"b": [1]}}', "C:\\new\\", 'it\'s "so"', '"', "\\", "}", "{", ",", "a, b=1", "]"),
+    *(
+        "</tool_call>",
+        "<tool_call>",
+        "[TOOL_CALLS]x[ARGS]{",
+        "</parameter>",
+        "<|call|>",
+        "</think>",
+    ),
+    *("<|END_ACTION|>", "</tool_calls>", "<|tools_suffix|>", "<|end|><|start|>assistant"),
+    *("<｜tool▁calls▁end｜>", "<|tool_calls_section_end|>", "</｜DSML｜parameter>"),  # noqa: RUF001
+    *("</｜DSML｜function_calls>", "</seed:tool_call>"),  # noqa: RUF001
+    '{"name": "read", "arguments": {"path": "x"}}',
+    '<tool_call>\n{"name": "read", "arguments": {}}\n</tool_call>',
+]
+
+
+def tool(name: str, **properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": []}
+    function = {"name": name, "description": "Goes on.", "parameters": schema}
+    return {"type": "function", "function": function}
+
+
+OF = {
+    name: {"type": name} for name in ("string", "integer", "number", "boolean", "array", "object")
+}
+TOOLS = [tool("read", path=OF["string"]), tool("set-all", **OF), tool("now")]
+CALLS: list[list[tuple[str, dict[str, Any]]]] = [
+    *([("read", {"path": text})] for text in TEXTS),
+    [("now", {})],
+    [("set-all", {"integer": -3, "number": 2.5, "boolean": True, "string": "false"})],
+    [("set-all", {"array": [1, "x", None, {"k": True}], "object": {"k": {"ü": '\n"'}}})],
+    [("read", {"path": "a"}), ("now", {}), ("set-all", {"integer": 1}), ("read", {"path": "a"})],
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    def made(family: str) -> Any:
+        folder = tmp_path_factory.mktemp("families") / family
+        shutil.copytree(TINY, folder)
+        kept = STRICT, HERE / "templates"
+        template = next(path for at in kept if (path := at / f"{family}.jinja").exists())
+        shutil.copy(template, folder / "chat_template.jinja")
+        settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+        settings["tool_parser_type"] = PARSERS.get(family)
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
+        return folder_tokenizer(folder)
+
+    return cache(made)
+
+
+def written(tokenizer: Any, family: str, calls: list[tuple[str, dict[str, Any]]]) -> str:
+    """What the template writes for a turn that makes the calls, without what ends it."""
+    text = family in TEXT_ARGUMENTS
+    items = [
+        {
+            "id": f"functions.{name}:{at}" if family.startswith("kimi") else f"abcdefg{at:02}",
+            "type": "function",
+            "function": {
+                "name": name,
+                "arguments": json.dumps(arguments, ensure_ascii=False) if text else arguments,
+            },
+        }
+        for at, (name, arguments) in enumerate(calls)
+    ]
+    asked = [{"role": "user", "content": "Go on."}]
+    turn = {"role": "assistant", "content": "", "tool_calls": items}
+
+    def rendered(messages: Any, **options: Any) -> str:
+        return str(tokenizer.apply_chat_template(messages, tools=TOOLS, tokenize=False, **options))
+
+    prompt = rendered(asked, add_generation_prompt=True)
+    reply = rendered([*asked, turn], add_generation_prompt=False).removeprefix(prompt).rstrip()
+    for end in (tokenizer.eos_token, *ENDS):
+        reply = reply.removesuffix(end).rstrip()
+    return reply
+
+
+ENDS = (
+    "<|call|>",
+    "<|eot_id|>",
+    "<｜end▁of▁sentence｜>",  # noqa: RUF001
+    "<|END_OF_TURN_TOKEN|>",
+    "<|assistant_end|>",
+    "<seed:eos>",
+    "<|im_end|>",
+    "<|end_of_msg|>",
+)
+
+
+def read(tokenizer: Any, text: str, size: int) -> tuple[list[tuple[str, Any]], str, str]:
+    """Calls, content and reasoning of a reply that comes ``size`` characters at a time."""
+    reader = ReplyReader(tokenizer, TOOLS, "")
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    parts = [part for piece in pieces for part in reader.feed(piece)] + reader.end()
+    calls: list[list[str]] = []
+    content = reasoning = ""
+    for part in parts:
+        match part:
+            case CallBegun(_, _, name):
+                calls.append([name, ""])
+            case CallArguments(at, piece):
+                calls[at][1] += piece
+            case Content(piece):
+                content += piece
+            case Reasoning(piece):
+                reasoning += piece
+    return [(name, json.loads(arguments)) for name, arguments in calls], content, reasoning
+
+
+def can_hold(family: str, calls: list[tuple[str, dict[str, Any]]]) -> bool:
+    ends = {AS_IT_IS.get(family), MARKED.get(family)} - {None}
+    texts = [str(value) for _, arguments in calls for value in arguments.values()]
+    return not any(end in text for end in ends if end for text in texts)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_calls_come_back_as_they_were_made(tokenizer_of: Any, family: str) -> None:
+    tokenizer = tokenizer_of(family)
+    for calls in CALLS:
+        if not can_hold(family, calls) or (len(calls) > 1 and family in ONE_CALL):
+            continue
+        reply = written(tokenizer, family, calls)
+        for size in (1, 5, len(reply)):
+            found, content, _ = read(tokenizer, reply, size)
+            assert found == calls, reply
+            assert not content.strip(), reply
+
+
+@pytest.mark.parametrize("family", THINKS)
+def test_thoughts_stay_apart_from_calls(tokenizer_of: Any, family: str) -> None:
+    tokenizer, (start, end) = tokenizer_of(family), THINKS[family]
+    calls = [("read", {"path": "a"})]
+    reply = f"{start}I should read{end}{written(tokenizer, family, calls)}"
+    for size in (1, 5, len(reply)):
+        assert read(tokenizer, reply, size) == (calls, "", "I should read")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_call_that_breaks_off_is_no_call_with_half_its_arguments(
+    tokenizer_of: Any, family: str
+) -> None:
+    tokenizer = tokenizer_of(family)
+    reply = written(tokenizer, family, [("read", {"path": "src/app.py"})])
+    for cut in range(1, reply.index("src/app.py") + 4):
+        reader = ReplyReader(tokenizer, TOOLS, "")
+        parts = [*reader.feed(reply[:cut]), *reader.end()]
+        # Where a call is passed on while it is written, half of it may have been.
+        if not any(isinstance(part, CallBegun) for part in parts):
+            said = "".join(part.text for part in parts if isinstance(part, Content))
+            assert bool(said.strip()) == bool(reply[:cut].strip())
+            assert reply[:cut].strip().endswith(said.strip())
+
+
+def test_prose_that_quotes_a_call_is_prose(tokenizer_of: Any) -> None:
+    tokenizer = tokenizer_of("llama_json")
+    call = written(tokenizer, "llama_json", [("read", {"path": "a"})])
+    for text in (f"One would say {call}", '{"name": "Ada", "age": 36}', f"{call} does it."):
+        for size in (1, len(text)):
+            assert read(tokenizer, text, size) == ([], text, "")
+
+
+def test_what_a_channel_is_named_is_no_content(tokenizer_of: Any) -> None:
+    tokenizer = tokenizer_of("channels")
+    reply = (
+        "<|channel|>analysis<|message|>Short.<|end|><|start|>assistant"
+        "<|channel|>commentary<|message|>One moment.<|end|><|start|>assistant"
+        "<|channel|>final<|message|>Hello."
+    )
+    assert read(tokenizer, reply, 3) == ([], "One moment.Hello.", "Short.")
