@@ -390,20 +390,6 @@ def test_options_are_checked() -> None:
                 engine.stream(PROMPT, **wrong)
 
 
-def test_a_generation_method_has_no_checkpoints() -> None:
-    class Method:
-        name = "all-at-once"
-
-        def generate(self, request: Any) -> Any:  # noqa: ARG002
-            return []
-
-    with (
-        engine_with(shared_model("llama"), Guest(method=Method())) as engine,
-        pytest.raises(InputError, match="'all-at-once' does not generate by tokens"),
-    ):
-        engine.stream(PROMPT, on_checkpoint=lambda _: None)
-
-
 def test_the_content_is_json(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "the thing"}]
     left: list[Checkpoint] = []

@@ -188,11 +188,20 @@ def test_after_a_method_failed_the_engine_goes_on() -> None:
         ({"logprobs": True}, "logprobs"),
         ({"top_logprobs": 1}, "top_logprobs"),
         ({"prompt_cache": make_prompt_cache(shared_model("llama"))}, "prompt_cache"),
+        ({"checkpoint": "reply"}, "checkpoint"),
+        ({"on_checkpoint": print}, "on_checkpoint"),
     ],
 )
 def test_options_about_single_tokens_are_refused(options: dict[str, Any], name: str) -> None:
-    with pytest.raises(InputError, match=f"token by token: leave out {name}"):
-        run(Scripted([[1]]), **options)
+    said = f"token by token: leave out {name}"
+    guest = Guest(method=Scripted([[1]]))
+    with engine_with(shared_model("llama"), guest) as engine:
+        with pytest.raises(InputError, match=said):
+            engine.check(PROMPT, **options)
+        with pytest.raises(InputError, match=said):
+            engine.stream(PROMPT, **options)
+        guest.method = None
+        engine.check(PROMPT, **options)
 
 
 def test_a_session_does_not_mind() -> None:

@@ -33,6 +33,8 @@ def check_method(method: GenerationMethod, options: Options, *, held: bool) -> N
         "cache": options.cache is not None,
         "prompt_cache": options.prompt_cache is not None,
         "input_embeddings": options.input_embeddings is not None,
+        "checkpoint": options.checkpoint is not None,
+        "on_checkpoint": options.on_checkpoint is not None,
     }
     for option, given in asked.items():
         if given:

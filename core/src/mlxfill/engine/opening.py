@@ -32,7 +32,7 @@ from mlxfill.sampling import Chooser
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mlxfill.contracts import Fault
+    from mlxfill.contracts import Fault, GenerationMethod
     from mlxfill.engine.engine import Engine
     from mlxfill.engine.holder import Holder
     from mlxfill.engine.options import Options
@@ -100,14 +100,13 @@ class Opening:
         held = self._beginning.unshared(request, unnamed)
         check_snapshot(self.options, held.count - held.unnamed)
         self._forwarder(request, held, watched=False)
+        self._method(request)
 
     def _keeper(self, run: Run, *, resumed: bool) -> Keeper | None:
         """Who takes the run's checkpoints; refuses at once what could not be stored later."""
         options = self.options
         if options.checkpoint is None and options.on_checkpoint is None:
             return None
-        if run.method is not None:
-            raise InputError(f"{run.method.name!r} does not generate by tokens: no checkpoints")
         if self.engine.team.size > 1:
             raise InputError(f"{self.engine.team.size} ranks share this model: no checkpoints")
         packed(run.forwarder.caches, "cache", {})
@@ -196,9 +195,7 @@ class Opening:
         resumed: bool,
     ) -> Run:
         engine, options = self.engine, self.options
-        method = engine.plugins.generation_method(engine.target, request, self.faults)
-        if method is not None:
-            check_method(method, options, held=self._holder is not None)
+        method = self._method(request)
         seats = proposers.seats(request, self._holder) if method is None else []
         drafting = proposers.drafting(forwarder, held) if method is None else None
         if drafting is not None:
@@ -238,6 +235,14 @@ class Opening:
             notify=self._notify,
         )
 
+    def _method(self, request: Request) -> GenerationMethod | None:
+        """Who generates it in another way than by tokens; refuses what such a one cannot give."""
+        engine = self.engine
+        method = engine.plugins.generation_method(engine.target, request, self.faults)
+        if method is not None:
+            check_method(method, self.options, held=self._holder is not None)
+        return method
+
     def _rules(self, request: Request, *, verify_supported: bool) -> Rules:
         return Rules(
             vocab_size=self.engine.target.vocab_size,
@@ -248,6 +253,7 @@ class Opening:
             verify_only=self.options.sources_policy == "verify",
             # A clock would tell the ranks of a team different things about a source.
             propose_budget_s=PROPOSE_BUDGET_S if self.engine.team.size == 1 else math.inf,
+            leaves_out=self.engine.team.size == 1,
         )
 
     # --- what others hear of it -------------------------------------------------------
