@@ -27,6 +27,7 @@ SCRIPT = """
 import json, sys
 import mlx.core as mx
 import mlxfill
+from mlxfill.testing import Guest, Script, ScriptedSource, engine_with, tiny_model
 
 group = mx.distributed.init()
 ask, cases, unfit = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:]
@@ -44,19 +45,46 @@ def answers_together(asks, load, generate):
         return [result.tokens for result in engine.generate_batch(asked)]
 
 
-def refusal(load, **options):
+def refused(ask, *args, **options):
     try:
-        with mlxfill.load(load, plugins=[], group=group) as engine:
-            engine.generate(f"rank {group.rank()}", max_tokens=4, **options)
+        ask(*args, **options)
     except mlxfill.MlxfillError as error:
         return str(error)
+
+
+def refusal(load, **options):
+    def generate():
+        with mlxfill.load(load, plugins=[], group=group) as engine:
+            engine.generate(f"rank {group.rank()}", max_tokens=4, **options)
+
+    return refused(generate)
+
+
+def source(request):
+    if group.rank():
+        raise OSError("a file that is not on this machine")
+    return ScriptedSource(request=request, script=Script([], 1.0), chance=0.0)
+
+
+def unlike():
+    model = tiny_model("llama")
+    model.shard(group)
+    with engine_with(model, Guest(sources=[source]), group=group) as engine:
+        return [
+            refused(engine.generate, [5, 6, 7], max_tokens=4),
+            refused(engine.generate_batch, [], max_rows=2 + group.rank()),
+        ]
 
 
 print(json.dumps({
     "rank": group.rank(),
     "answers": {name: answer(ask, **case) for name, case in cases.items()},
     "rows": answers_together([ask, "Count to five."], **cases["lookup"]),
+    "processed": answer(ask, {"plugins": []}, {
+        "max_tokens": 4, "logits_processors": [lambda tokens, logits: logits],
+    })["tokens"],
     "unlike": refusal("tiny"),
+    "within": unlike(),
     "cancel": refusal("tiny", cancel=__import__("threading").Event()),
     "unfit": [refusal(folder) for folder in unfit],
 }) + "\\n")
@@ -148,6 +176,10 @@ def test_ranks_decide_alike_whatever_proposes_and_refuse_alike(
     asks = [ASK, "Count to five."]
     assert one == two == [alone(single, CASES["lookup"]["generate"], ask=ask) for ask in asks]
     for each in told:
+        assert each["processed"] == alone(single, {"max_tokens": 4})
+        plugins, requests = each["within"]
+        assert "1 of 2 ranks have another set of plugins at work" in plugins
+        assert "1 of 2 ranks have another number of requests, or max_rows" in requests
         assert "1 of 2 ranks have another request than rank 0" in each["unlike"]
         assert "cancel cannot reach 2 ranks" in each["cancel"]
         odd, unknown = each["unfit"]

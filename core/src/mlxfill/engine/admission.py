@@ -12,12 +12,17 @@ from mlxfill.errors import InputError
 from mlxfill.nearest import did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mlxfill.contracts import Request
+    from mlxfill.engine.drafting import Drafting
     from mlxfill.engine.engine import Engine
+    from mlxfill.engine.forward import Forwarder
     from mlxfill.engine.options import Options
     from mlxfill.engine.prompt import Prompt
+    from mlxfill.engine.session import Seat
 
-PLAIN = (bool, int, float, str, tuple, type(None))
+PLAIN = (bool, int, float, str, type(None))
 """Types of options that say the same in every process."""
 SOURCES_HOOK = "mlxfill_proposal_sources"
 UNNAMED = 0
@@ -75,8 +80,31 @@ def check_team(engine: Engine, options: Options, request: Request) -> None:
             " at the same one on every rank instead"
         )
     values = attrs.asdict(options, recurse=False).items()
-    plain = [(name, value) for name, value in values if isinstance(value, PLAIN)]
-    team.check_same("request", request.prompt_ids, request.tools, request.sampling, plain)
+    told = [(name, _comparable(value)) for name, value in values]
+    ends = sorted(request.eos_ids), sorted(request.delimiters)
+    team.check_same(
+        "request", request.prompt_ids, request.tools, request.sampling, request.schema, ends, told
+    )
+
+
+def _comparable(value: Any) -> object:  # noqa: ANN401
+    """What the ranks can compare of an option: of functions and arrays, that they are there."""
+    if isinstance(value, tuple):
+        return [_comparable(each) for each in value]
+    return value if isinstance(value, PLAIN) else type(value).__name__
+
+
+def check_alike(
+    engine: Engine, forwarder: Forwarder, seats: Sequence[Seat], drafting: Drafting | None
+) -> None:
+    """Refuse a request that plugins or earlier ones have made another on some rank of a team."""
+    engine.team.check_same(
+        "set of plugins at work, or another number of tokens in its caches",
+        [seat.plugin for seat in seats],
+        drafting is not None and drafting.alive,
+        len(forwarder.processors),
+        forwarder.held,
+    )
 
 
 def _check_sources(engine: Engine, options: Options) -> None:

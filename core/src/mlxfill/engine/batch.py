@@ -30,8 +30,10 @@ def generate_batch(
     """As ``Engine.generate_batch``."""
     rows = RowScheduler(engine, max_rows=max_rows)
     runs: list[Run] = []
+    asked = list(requests)
+    engine.team.check_same("number of requests, or max_rows", len(asked), max_rows)
     try:
-        for number, request in enumerate(requests):
+        for number, request in enumerate(asked):
             runs.append(open_request(engine, request, number))
             rows.add(runs[-1])
         numbers = {id(run): number for number, run in enumerate(runs)}

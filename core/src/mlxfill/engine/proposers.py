@@ -100,6 +100,7 @@ class Proposers:
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
             self._report(Fault(drafter.plugin, "open", charge(error)))
             return None
+        drafting.leaves_out = engine.team.size == 1
         if state is not None:
             drafting.restored(state)
         elif drafting.tap_layers and held.kept:

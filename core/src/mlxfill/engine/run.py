@@ -403,12 +403,12 @@ class Run:
             return
         self._closed = True
         stats.cache_tokens = tuple(self._known()[self.forwarder.unnamed : self.forwarder.held])
-        if self._begun:
-            self.session.settle(0, 0)
-            stats.target_forwards = self.forwarder.forwards - loop.counters.without_tokens
-            stats.rounds = loop.counters.rounds_of(stats.generated_tokens)
-            stats.fill, stats.spec = loop.statistics()
         try:
+            if self._begun:
+                self.session.settle(0, 0)
+                stats.target_forwards = self.forwarder.forwards - loop.counters.without_tokens
+                stats.rounds = loop.counters.rounds_of(stats.generated_tokens)
+                stats.fill, stats.spec = loop.statistics()
             if self.brake.keeper is not None:
                 self.brake.keeper.finish(self)
             told = self.only_told or self.ending is None or self.ending.reason == "error"

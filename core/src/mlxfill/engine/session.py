@@ -10,7 +10,7 @@ from attrs import define, field
 
 from mlxfill.contracts import Fault, Policy, Proposal
 from mlxfill.engine.gate import Survival
-from mlxfill.plugins.faults import charge, recorded
+from mlxfill.plugins.faults import charge, parted, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -86,7 +86,10 @@ class Offer:
 
 @define(kw_only=True)
 class Rules:
-    """What clamps need to know of a request."""
+    """What clamps need to know of a request.
+
+    ``leaves_out``: whether a source that fails is left out; if not, it ends the request.
+    """
 
     vocab_size: int
     eos: frozenset[int]
@@ -95,6 +98,7 @@ class Rules:
     verify_supported: bool
     verify_only: bool = False
     propose_budget_s: float = PROPOSE_BUDGET_S
+    leaves_out: bool = True
 
 
 class Session:
@@ -306,7 +310,9 @@ class Session:
 
     def _quarantine(self, seat: Seat, where: str, error: BaseException) -> None:
         """Remove a source for the rest of the request."""
-        line = charge(error)
+        fault = Fault(seat.plugin, where, charge(error))
         if seat in self.seats:
             self.seats.remove(seat)
-            self._on_fault(Fault(seat.plugin, where, line))
+            self._on_fault(fault)
+            if not self.rules.leaves_out:
+                raise parted(fault) from error

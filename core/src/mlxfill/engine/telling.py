@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from mlxfill.contracts import Fault
 from mlxfill.model.reading import row
-from mlxfill.plugins.faults import charge
+from mlxfill.plugins.faults import charge, parted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +30,8 @@ class Informed:
     """One row of a drafter, kept aligned with the session; it sits the request out if it fails.
 
     ``processed`` counts the session tokens that the drafter has taken in; at a round it equals
-    what the target's caches hold, and the pending token follows.
+    what the target's caches hold, and the pending token follows.  ``leaves_out``: whether it may
+    sit out; if not, its failure ends the request.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Informed:
         self.tap_layers = tuple(rows.tap_layers)
         self.processed = 0
         self.alive = True
+        self.leaves_out = True
         self._full = rows.prefill_mode == "full"
         self._stream, self._on_fault = stream, on_fault
         self._taps: list[mx.array] = []
@@ -208,11 +210,14 @@ class Informed:
         try:
             with mx.stream(self._stream):
                 return call()
-        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
-            self._fail(where, error)
+        except BaseException as error:
+            fault = self._fail(where, error)
+            if not self.leaves_out:
+                raise parted(fault) from error
             return None
 
-    def _fail(self, where: str, error: BaseException) -> None:
-        line = charge(error)
+    def _fail(self, where: str, error: BaseException) -> Fault:
+        fault = Fault(self.drafter.plugin, where, charge(error))
         self.alive = False
-        self._on_fault(Fault(self.drafter.plugin, where, line))
+        self._on_fault(fault)
+        return fault

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mlxfill.contracts import Fault
+from mlxfill.errors import PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +34,14 @@ def charge(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         raise error
     return one_line(error)
+
+
+def parted(fault: Fault) -> PluginError:
+    """What ends a request in a team where a plugin was to be left out: others may not know it."""
+    return PluginError(
+        f"plugin {fault.plugin!r} failed in {fault.where}: {fault.message}; ranks that share a"
+        " model cannot leave it out, as it may work on the others"
+    )
 
 
 @contextmanager
