@@ -74,6 +74,11 @@ def test_stops_after_a_delimiter() -> None:
     assert (proposal.ids, proposal.delimiter_bound) == ((10, END), True)
 
 
+def test_the_newest_text_of_a_very_long_session_is_echoed() -> None:
+    long_ago = range(100, 300_100)
+    assert offer([*long_ago, *TEXT, 0, 1, 2, 3]).ids == (10, 11, 12, 13, 0, 1, 2, 3)
+
+
 def test_offers_at_most_max_span() -> None:
     text = [*range(100, 200), 100, 101, 102]
     assert len(offer(text, max_span=16).ids) == 16

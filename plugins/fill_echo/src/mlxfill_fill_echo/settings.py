@@ -27,7 +27,7 @@ class EchoSettings:
     """
 
     k: int = field(default=8, validator=rules.whole(1, LONGEST_RUN))
-    index_max: int = field(default=131_072, validator=rules.whole(1))
+    index_max: int = field(default=524_288, validator=rules.whole(1))
     occurrences: int = field(default=24, validator=rules.whole(1))
     max_span: int = field(default=32, validator=rules.whole(2))
     assert_: bool = field(default=False, validator=rules.boolean)
