@@ -108,3 +108,20 @@ def test_a_client_of_another_api_is_told_which_there_is(client: openai.OpenAI) -
     said = "POST /v1/responses: Not Found; there are: /v1/chat/completions"
     with pytest.raises(openai.NotFoundError, match=said):
         client.responses.create(model="tiny", input="hi")
+
+
+def test_a_request_whose_time_is_over_is_not_asked_again(serve_tiny: Any) -> None:
+    asked: list[Any] = []
+    hooks: Any = {"request": [asked.append]}
+    heard = openai.DefaultHttpxClient(event_hooks=hooks, trust_env=False)
+    with serve_tiny(timeout=0.3) as served, heard:
+        client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", http_client=heard)
+        ends = served.worker.engine.tokenizer.eos_token_ids
+        with pytest.raises(openai.InternalServerError, match="the request took longer than"):
+            client.chat.completions.create(
+                model="tiny",
+                messages=HELLO,
+                max_tokens=20_000,
+                logit_bias={str(token): -1000 for token in ends},
+            )
+    assert len(asked) == 1

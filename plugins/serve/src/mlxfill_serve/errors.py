@@ -67,6 +67,11 @@ def hung_engine(seconds: float) -> ApiError:
     return ApiError(503, said, code="engine_hung", headers={"Retry-After": "10"})
 
 
+def timed_out(said: str) -> ApiError:
+    """A request has used up its time.  OpenAI's clients would ask twice more, and wait as long."""
+    return ApiError(504, said, code="timeout", headers={"x-should-retry": "false"})
+
+
 def leaving() -> ApiError:
     """The server was told to stop and the request did not end in time."""
     return ApiError(503, "the server was told to stop", code="server_stopping")

@@ -10,7 +10,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from mlxfill_serve.errors import ApiError, as_api_error
+from mlxfill_serve.errors import as_api_error, timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ class Readers:
             return await asyncio.wait_for(reading, self._timeout)
         except TimeoutError:
             said = f"the request took longer than {self._timeout:g} s to read"
-            raise ApiError(504, said, code="timeout") from None
+            raise timed_out(said) from None
         except Exception as error:
             raise as_api_error(error) from error
 

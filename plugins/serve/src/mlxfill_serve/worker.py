@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from mlxfill import AuditedRun, MlxfillError, RowScheduler
 from mlxfill_serve.audits import Audits
-from mlxfill_serve.errors import ApiError, dead_engine, hung_engine, leaving
+from mlxfill_serve.errors import ApiError, dead_engine, hung_engine, leaving, timed_out
 from mlxfill_serve.faultlog import FaultLog
 from mlxfill_serve.jobs import Ended, Opened, Token
 from mlxfill_serve.readers import Readers
@@ -234,7 +234,7 @@ class EngineThread:
         for job in [*(job for _, job in unwanted), *unaudited]:
             if not job.gone:
                 said = f"the request took longer than {job.timeout:g} s"
-                job.tell(ApiError(504, said, code="timeout"))
+                job.tell(timed_out(said))
 
     def _deliver(self, run: Run, piece: Piece) -> None:
         job = self._jobs.get(run)
