@@ -273,6 +273,21 @@ def test_a_run_that_nobody_reads_lets_go_of_its_file(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_that_was_dropped_half_way_keeps_nobody_from_going_on(tmp_path: Path) -> None:
+    file = tmp_path / "reply"
+    options: dict[str, Any] = {"max_tokens": 20, "eos_token_ids": ()}
+    gc.disable()
+    try:
+        with engine_with(shared_model("llama")) as engine:
+            for _ in engine.stream(PROMPT, checkpoint=file, checkpoint_every=2, **options):
+                if file.exists():
+                    break
+            result = engine.resume(file).result()
+    finally:
+        gc.enable()
+    assert result.tokens == plain(shared_model("llama"), PROMPT, 20).tokens
+
+
 def test_a_second_process_is_refused(tmp_path: Path, killable: Killable) -> None:
     path = tmp_path / "reply"
     killable.start(path, "llama", 1, 0.05)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import mlx.core as mx
 import pytest
@@ -27,7 +27,7 @@ from mlxfill.testing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 PROMPT = [7, 30, 9, 30, 11, 4]
 COUNT = 20
@@ -428,6 +428,31 @@ def test_a_drafter_that_misbehaves_is_named_and_changes_nothing(
     assert "\n" not in fault.message
     assert guest.drafter is not None
     assert all(rows.closed for rows in guest.drafter.opened), "rows hold memory until closed"
+
+
+def test_a_row_whose_taps_cannot_be_read_is_closed() -> None:
+    model = shared_model("llama")
+    guest = Guest.drafting(truth(), 1.0)
+    assert guest.drafter is not None
+    guest.drafter.tap_layers = cast("Any", 3)
+    result = plugged(model, guest, PROMPT, COUNT)
+    assert result.tokens == truth()[len(PROMPT) :]
+    assert [(fault.plugin, fault.where) for fault in result.faults] == [("guest", "open")]
+    assert [rows.closed for rows in guest.drafter.opened] == [True]
+
+
+def test_ctrl_c_while_a_row_is_opened_closes_it() -> None:
+    class Interrupted:
+        def __iter__(self) -> Iterator[int]:
+            raise KeyboardInterrupt
+
+    guest = Guest.drafting(truth(), 1.0)
+    assert guest.drafter is not None
+    guest.drafter.tap_layers = cast("Any", Interrupted())
+    with engine_with(shared_model("llama"), guest) as engine:
+        with pytest.raises(KeyboardInterrupt):
+            engine.stream(PROMPT)
+        assert [rows.closed for rows in guest.drafter.opened] == [True]
 
 
 def test_a_drafter_that_cannot_close_is_reported() -> None:

@@ -197,9 +197,7 @@ class Opening:
         engine, options = self.engine, self.options
         method = self._method(request)
         seats = proposers.seats(request, self._holder) if method is None else []
-        drafting = proposers.drafting(forwarder, held) if method is None else None
-        if drafting is not None:
-            self._undo.callback(drafting.close)
+        drafting = proposers.drafting(forwarder, held, self._undo) if method is None else None
         check_alike(engine, forwarder, seats, drafting)
         speculates = bool(seats) or drafting is not None
         supported = not speculates or not proposers.no_rewind(forwarder)

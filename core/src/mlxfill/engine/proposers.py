@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mlxfill.contracts import Fault
@@ -13,6 +14,7 @@ from mlxfill.plugins.faults import charge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import ExitStack
 
     from mlxfill.contracts import DraftCheckpoint, DraftRows, Request
     from mlxfill.engine.drafter import Drafter
@@ -74,9 +76,10 @@ class Proposers:
 
     # --- the drafter --------------------------------------------------------------------
 
-    def drafting(self, forwarder: Forwarder, held: Held) -> Drafting | None:
+    def drafting(self, forwarder: Forwarder, held: Held, undo: ExitStack) -> Drafting | None:
         """A row of the engine's drafter; None when there is none, or it may not draft.
 
+        :param undo: closes it, unless the request comes to be opened.
         :raises DrafterError: these caches cannot be taken back.
         """
         engine, drafter = self._engine, self._engine.drafter
@@ -87,6 +90,7 @@ class Proposers:
             reason = self.no_rewind(forwarder)
             raise DrafterError(f"these caches cannot be used with a drafter: {reason}")
         engine.learnt.time_drafts(drafter, cap, engine.mlx_stream)
+        rows: DraftRows | None = None
         try:
             rows, state = self._rows(drafter, forwarder, held.draft)
             drafting = Drafting(
@@ -98,8 +102,12 @@ class Proposers:
                 on_fault=self._report,
             )
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
+            if rows is not None:
+                with suppress(Exception):
+                    rows.close()
             self._report(Fault(drafter.plugin, "open", charge(error)))
             return None
+        undo.callback(drafting.close)
         drafting.leaves_out = engine.team.size == 1
         if state is not None:
             drafting.restored(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import weakref
 from pathlib import Path
@@ -40,10 +41,12 @@ class CheckpointLock:
             kind = "a folder" if path.is_dir() else "no regular file"
             raise CheckpointError(f"checkpoint {path} cannot be written: is {kind}")
         self.path = path.with_name(path.name + ".lock")
-        handle: int | None = None
         try:
-            while handle is None:
-                handle = self._opened()
+            try:
+                handle = self._held()
+            except BlockingIOError:
+                gc.collect()  # a run of ours that was dropped half-way holds it until it is found
+                handle = self._held()
         except BlockingIOError as error:
             raise CheckpointError(f"{path} is in use by another process") from error
         except OSError as error:
@@ -51,6 +54,12 @@ class CheckpointLock:
             raise CheckpointError(f"checkpoint {path} cannot be written: {reason}") from error
         self._let_go = weakref.finalize(self, _release, self.path, handle)
         sweep(path)
+
+    def _held(self) -> int:
+        """A handle that has the lock.  Raises ``BlockingIOError`` where somebody else has it."""
+        while (handle := self._opened()) is None:
+            pass
+        return handle
 
     def _opened(self) -> int | None:
         """A locked handle; None when the file went away meanwhile: its lock keeps nobody out."""
