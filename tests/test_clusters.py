@@ -187,6 +187,37 @@ def test_ranks_decide_alike_whatever_proposes_and_refuse_alike(
         assert "mlx-lm cannot split a gpt2 model over 2 ranks" in unknown
 
 
+FAILING = """
+import mlx.core as mx
+from mlxfill.testing import Guest, Script, ScriptedSource, engine_with, tiny_model
+
+group = mx.distributed.init()
+model = tiny_model("llama")
+model.shard(group)
+
+
+class Source(ScriptedSource):
+    def propose(self, view):
+        if group.rank() and view.length > 8:
+            raise OSError("a file that is not on this machine")
+        return super().propose(view)
+
+
+def source(request):
+    return Source(request=request, script=Script([], 1.0))
+
+
+with engine_with(model, Guest(sources=[source]), group=group) as engine:
+    engine.generate([5, 6, 7], max_tokens=20, eos_token_ids=())
+"""
+
+
+def test_ranks_do_not_wait_for_one_on_which_a_source_fails() -> None:
+    done = launch(sys.executable, "-c", FAILING)
+    assert "plugin 'guest' failed in propose: OSError: a file that is not on this" in done.stderr
+    assert "ranks that share a model cannot leave it out" in done.stderr
+
+
 def test_a_group_that_cannot_be_joined_is_one_line() -> None:
     done = launch(BIN / "mlxfill", "generate", "--model", "tiny", "Hi.", ranks=1)
     assert "error: the group that this process was started in cannot be joined" in done.stderr
