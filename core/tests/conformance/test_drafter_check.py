@@ -267,10 +267,11 @@ class Scratch(Rows):
 FAULTS: dict[str, tuple[Any, str]] = {
     "no id": (provider(id=None), "has id None, not str"),
     "empty id": (provider(id=""), "has an empty id"),
-    "negative weight": (provider(weights_bytes=-1), "weights_bytes -1, default_depth 3"),
-    "no depth": (provider(default_depth=0), "default_depth 0: at least"),
+    "negative weight": (provider(weights_bytes=-1), "has weights_bytes -1, at least 0 is due"),
+    "no depth": (provider(default_depth=0), "has default_depth 0, at least 1 is due"),
     "depth in words": (provider(default_depth="3"), "has default_depth '3', not int"),
     "flags": (provider(supports_external_tokens=1), "has supports_external_tokens 1, not bool"),
+    "vocabulary as a list": (provider(draft_vocabulary=[1, 2]), r"\[1, 2\], not tuple or None$"),
     "vocabulary": (provider(draft_vocabulary=(3, 2)), r"draft_vocabulary \(3, 2\), not ascending"),
     "no close": (provider(close=None), r"has no method close\(\)"),
     "open raises": (provider(open=raising(OSError("x"))), "raised OSError: x in making"),
@@ -306,7 +307,7 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "mixed": (provider(Mixed), r"that kept \[\d, .*the drafter (drafted|captured|raised Ass)"),
     "forgetful": (
         provider(Forgetful),
-        r"that kept \[\d.*(captured \d processed tokens|raised Assert)",
+        r"that kept \[\d.*(captured processed_tokens \d .*\(row \d of \d\)|raised Assert)",
     ),
     "padding": (provider(Padded), "tokens that others chose, .*(drafted|captured|raised)"),
     "amnesia": (provider(Amnesic), r"restored from their checkpoints|joining with the prompt"),

@@ -5,18 +5,21 @@ from __future__ import annotations
 import random
 import re
 import time
+import traceback
 from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
-from mlxfill import Policy, Proposal, Request
+from mlxfill import InputError, Policy, Proposal, Request, hookimpl
 from mlxfill.testing import (
     ConformanceError,
     ConformanceWarning,
     check_proposal_source,
     engine_with,
+    tiny_request,
 )
 
 COUNT = 14
@@ -301,7 +304,111 @@ def test_a_planted_fault_is_found_and_named(said: str) -> None:
     assert message.startswith("spec-foo: ")
     assert "\n" not in message
     assert re.search(pattern, message), message
-    assert caught.value.__cause__ is None
+    raised = bool(re.search(r"the (source|factory) raised", message))
+    assert (caught.value.__cause__ is not None) is raised, "the plugin's own traceback"
+
+
+def test_the_cause_is_what_the_plugin_raised_with_its_traceback() -> None:
+    def lookup(ids: list[int]) -> int:
+        return ids[99]
+
+    class Deep(Again):
+        def propose(self, _view: Any) -> Any:
+            return lookup(self.ids)
+
+    with pytest.raises(ConformanceError) as caught:
+        check_proposal_source(Deep)
+    cause = caught.value.__cause__
+    assert isinstance(cause, IndexError)
+    frames = [frame.name for frame in traceback.extract_tb(cause.__traceback__)]
+    assert frames[-2:] == ["propose", "lookup"]
+
+
+def test_offers_that_differ_in_evidence_alone_show_it() -> None:
+    """The tokens are the same, and a message that shows them twice would contradict itself."""
+
+    class Forgets(Again):
+        matched = 0
+
+        def observe(self, ids: Sequence[int]) -> None:
+            super().observe(ids)
+            self.matched = 1 if len(ids) > 1 else self.matched + 1
+
+        def propose(self, _view: Any) -> Any:
+            ids = tuple(self.found())
+            return Proposal(ids, Policy.VERIFY, "x", evidence=self.matched) if ids else None
+
+    with pytest.raises(ConformanceError) as caught:
+        check_proposal_source(Forgets)
+    assert re.search(
+        r"offers (\[.*\]) with evidence \d+ when tokens come one by one and \1 with evidence 1 when"
+        r" they come at once",
+        str(caught.value),
+    ), str(caught.value)
+
+
+def test_sources_that_share_their_state_are_warned_of_as_such() -> None:
+    everyone: list[int] = []
+
+    class Common(Again):
+        def observe(self, ids: Sequence[int]) -> None:
+            everyone.extend(ids)
+
+        def propose(self, _view: Any) -> Any:
+            return Proposal((len(everyone) % 64, 5), Policy.VERIFY, "x")
+
+    with pytest.warns(ConformanceWarning, match="it draws lots, or requests share what it knows"):
+        check_proposal_source(Common, examples=30)
+
+
+# --- what an author hands over -----------------------------------------------------------------
+
+
+def test_a_hook_gives_a_list_as_the_host_wants_it() -> None:
+    @hookimpl
+    def mlxfill_proposal_sources(request: Request, settings: int = 2) -> Any:
+        return Again(request) if settings else None
+
+    for hook in (mlxfill_proposal_sources, partial(mlxfill_proposal_sources, settings=3)):
+        with pytest.raises(ConformanceError, match=r"is a hook and answered .*Again, not a list"):
+            check_proposal_source(hook)
+
+
+def test_a_hook_without_its_settings_says_how_to_fill_them_in() -> None:
+    def hook(request: Request, settings: int) -> Any:
+        return [Again(request)] if settings else None
+
+    unfilled: Any = hook
+    with pytest.raises(ConformanceError, match=r"functools\.partial\(hook, settings=\.\.\.\)"):
+        check_proposal_source(unfilled)
+
+
+@pytest.mark.parametrize(
+    ("sessions", "said"),
+    [
+        (["a"], r"sessions\[0\] must be a request and the reply's ids, not 'a'"),
+        ([(tiny_request("on"), "there")], r"sessions\[0\] .*, its reply is 'there'"),
+        ([(tiny_request("on"), [1]), (tiny_request("on"), [1, 64])], r"sessions\[1\] .* id 64$"),
+        ([([1, 2], [3])], r"sessions\[0\] must be a request and the reply's ids, not \(\[1"),
+    ],
+)
+def test_sessions_of_another_form_are_refused(sessions: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        check_proposal_source(Again, sessions=sessions)
+
+
+def test_a_slow_source_is_named_soon_with_the_limit() -> None:
+    asked: list[None] = []
+
+    class Slow(Again):
+        def propose(self, view: Any) -> Any:
+            asked.append(None)
+            time.sleep(0.06)
+            return super().propose(view)
+
+    with pytest.raises(ConformanceError, match=r"^slow: .* over 0\.05 s for each of \d+ calls"):
+        check_proposal_source(Slow, name="slow")
+    assert len(asked) < 30
 
 
 def test_the_example_is_the_shortest() -> None:

@@ -362,7 +362,10 @@ def test_a_plugin_that_raises_does_not_reach_the_caller() -> None:
         raise RuntimeError("inside a plugin")
 
     result = plugged(shared_model("llama"), Guest(sources=[broken]), PROMPT, 4)
-    assert [fault.message for fault in result.faults] == ["RuntimeError: inside a plugin"]
+    raised = broken.__code__.co_firstlineno + 1
+    assert [fault.message for fault in result.faults] == [
+        f"RuntimeError: inside a plugin (test_bad_input.py, line {raised})"
+    ]
     assert len(result.tokens) == 4
 
 

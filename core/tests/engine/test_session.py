@@ -335,7 +335,9 @@ def test_a_source_that_raises_leaves_the_table(where: str) -> None:
             table.settle(1, 2)
         table.add([9])
         table.near()
-    assert faults == [Fault("plugin-0", where, "RuntimeError: two lines")]
+    raised = Raises._maybe.__code__.co_firstlineno + 2
+    message = f"RuntimeError: two lines (test_session.py, line {raised})"
+    assert faults == [Fault("plugin-0", where, message)]
     assert [seat.source for seat in table.seats] == [other]
     assert other.observed == [9, 9, 9]
 

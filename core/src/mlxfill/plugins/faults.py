@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 from mlxfill.contracts import Fault
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+CORE = Path(__file__).parents[1]
+"""Folder of the core, whose own lines are nothing to a plugin's author."""
 LONGEST = 500
 """Characters of an error's message; a plugin may have put a whole prompt into it."""
 
@@ -30,10 +34,26 @@ def one_line(error: BaseException) -> str:
 
 
 def charge(error: BaseException) -> str:
-    """``one_line`` of whatever a plugin raised, ``SystemExit`` too; Ctrl-C passes."""
+    """``one_line`` of whatever a plugin raised, and where; ``SystemExit`` too, Ctrl-C passes."""
     if isinstance(error, KeyboardInterrupt):
         raise error
-    return one_line(error)
+    return f"{one_line(error)}{_place(error)}"
+
+
+def _place(error: BaseException) -> str:
+    """File and line in the plugin, in brackets: nobody sees a traceback of a fault.
+
+    The outermost frame outside the core is the plugin's; of those beside its file the innermost
+    counts, so that a library that it called is not blamed.
+    """
+    frames = walk_tb(error.__traceback__)
+    lines = [(Path(frame.f_code.co_filename), line) for frame, line in frames]
+    foreign = [(file, line) for file, line in lines if not file.is_relative_to(CORE)]
+    if not foreign:
+        return ""
+    folder = foreign[0][0].parent
+    file, line = [each for each in foreign if each[0].is_relative_to(folder)][-1]
+    return f" ({file.name}, line {line})"
 
 
 def parted(fault: Fault) -> PluginError:
@@ -58,4 +78,4 @@ def recorded(
         # The host outlives its plugins.
         if isinstance(error, (KeyboardInterrupt, *passing)):
             raise
-        faults.append(Fault(plugin, where, one_line(error)))
+        faults.append(Fault(plugin, where, charge(error)))

@@ -167,10 +167,14 @@ class Batch:
 
     def capture(self, at: int) -> DraftCheckpoint:
         """A row's checkpoint, checked now and looked at again in the end."""
+
+        def told(said: str) -> Breach:
+            return self.breach(f"{said} (row {at} of {len(self.members)})")
+
         with blamed(self.breach, "capture()"):
             checkpoint = self.rows.capture(at)
         processed = len(self.members[at].tokens) - 1
-        check_checkpoint(checkpoint, self.rows.namespace, processed, self.breach)
+        check_checkpoint(checkpoint, self.rows.namespace, processed, told)
         self._checkpoints.append((checkpoint, snapshot(checkpoint)))
         return checkpoint
 

@@ -23,7 +23,10 @@ SILENCE_S = 1.0
 
 
 class ConformanceError(AssertionError):
-    """A plugin breaks its contract; the message says in one line what it did and when."""
+    """A plugin breaks its contract; the message says in one line what it did and when.
+
+    Its cause is what the plugin raised, with the plugin's own traceback, where it raised something.
+    """
 
 
 class Breach(Exception):  # noqa: N818 - one finding, on its way to become the error
@@ -52,7 +55,7 @@ def said_of(name: str) -> Iterator[None]:
     try:
         yield
     except Breach as breach:
-        raise ConformanceError(f"{name}: {breach.said}") from None
+        raise ConformanceError(f"{name}: {breach.said}") from breach.__cause__
 
 
 def shortest(
@@ -98,7 +101,8 @@ def shortest(
         if not search.found:
             raise
     if search.found:
-        raise ConformanceError(f"{name}: {search.shortest().said}") from None
+        breach = search.shortest()
+        raise ConformanceError(f"{name}: {breach.said}") from breach.__cause__
 
 
 @define

@@ -32,7 +32,7 @@ def check_checkpoint(checkpoint: Any, namespace: str, processed: int, told: Told
         )
     count = checkpoint.processed_tokens
     if type(count) is not int or count != processed:
-        raise told(f"captured {short(count)} processed tokens where it was told of {processed}")
+        raise told(f"captured processed_tokens {short(count)} where it was told of {processed}")
     for key, tensor in checkpoint.tensors.items():
         if type(key) is not str or not isinstance(tensor, mx.array):
             raise told(f"captured the tensor {short(key)} as {short(tensor)}, not as an mx.array")

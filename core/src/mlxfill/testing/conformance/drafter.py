@@ -215,13 +215,13 @@ def _check_provider(provider: Any, target: Target, told: Callable[[str], Breach]
     for key, kinds in ATTRIBUTES.items():
         value = getattr(provider, key, ...)
         if type(value) not in kinds:
-            words = " or ".join(kind.__name__ for kind in kinds)
+            words = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
             raise told(f"has {key} {'missing' if value is ... else short(value)}, not {words}")
     if not provider.id:
         raise told("has an empty id")
-    if provider.weights_bytes < 0 or provider.default_depth < 1:
-        numbers = f"weights_bytes {provider.weights_bytes}, default_depth {provider.default_depth}"
-        raise told(f"has {numbers}: at least 0 and at least 1 are due")
+    for key, least in (("weights_bytes", 0), ("default_depth", 1)):
+        if getattr(provider, key) < least:
+            raise told(f"has {key} {getattr(provider, key)}, at least {least} is due")
     legal = provider.draft_vocabulary
     if legal is not None and (
         not legal or list(legal) != sorted(set(legal)) or not _within(legal, target.vocab_size)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, field, frozen
+from attrs import define, field, fields, frozen
 
-from mlxfill.contracts import Request
+from mlxfill.contracts import Proposal, Request
+from mlxfill.engine.session import PROPOSE_BUDGET_S
+from mlxfill.errors import InputError
 from mlxfill.testing.conformance.breach import Breach, blamed, said_of, shortest
 from mlxfill.testing.conformance.lossless import check_lossless
 from mlxfill.testing.conformance.openings import OPENINGS, kit_request
@@ -32,6 +36,8 @@ USEFUL = 2
 """Ids from which on an engine takes a proposal for one."""
 AGAIN = 3
 """How often a story is played before its offers are said to be the same every time."""
+CALLS = 10
+"""Calls of ``propose`` that must all be slow: a busy machine delays one or two."""
 SILENT = (
     "never offered two ids or more: if it needs certain requests or text, give"
     " sessions=[(request, reply_ids), ...], made by tiny_request and tiny_tokenizer"
@@ -63,8 +69,10 @@ def check_proposal_source(
     :returns: how often it offered.  Assert that too.
     :raises ConformanceError: one line that says what it did and after which tokens.
     :raises ConformanceWarning: as a warning, where it never offered, or never the same twice.
+    :raises InputError: ``sessions`` are no requests with ids.
     """
     __tracebackhide__ = True
+    _check_sessions(sessions, vocab_size)
     battery = _Battery(factory, name, tuple(sessions), vocab_size)
     with said_of(name or "source"):
         battery.open()
@@ -129,7 +137,12 @@ class _Battery:
     unsteady: dict[str, str] = field(factory=dict)
 
     def open(self) -> None:
-        """The factory answers, with one object a request."""
+        """The factory answers, with one object a request, and what it makes is not slow."""
+        if _lacks_settings(self.factory):
+            name = getattr(self.factory, "__name__", "hook")
+            raise Breach(
+                f"the factory wants settings: hand over functools.partial({name}, settings=...)"
+            )
         first, second = (self.sources(kit_request([1, 2, 3])) for _ in range(2))
         if first and not self.name:
             self.name = str(getattr(first[0], "name", "")) or type(first[0]).__name__
@@ -137,6 +150,26 @@ class _Battery:
         shared = [s for s in first if any(s is other for other in second)]
         if shared:
             raise Breach("the factory gives the same source to two requests: make one for each")
+        for source in first:
+            self._time(source)
+
+    def _time(self, source: Any) -> None:  # noqa: ANN401
+        """A source that sleeps would keep the stories busy for minutes, and no engine keeps it."""
+        times: list[float] = []
+        with suppress(Breach):  # the stories will tell, after the shortest example
+            played = self._played(_Opening(kit_request([1, 2, 3])), source)
+            for token in range(CALLS):
+                started = time.perf_counter()
+                offer = played.ask()
+                times.append(time.perf_counter() - started)
+                if offer is not None:
+                    played.settle(offer, 0)
+                played.enter((token,))
+        if len(times) == CALLS and min(times) > PROPOSE_BUDGET_S:
+            raise Breach(
+                f"the source took over {PROPOSE_BUDGET_S} s for each of {CALLS} calls of propose():"
+                " an engine leaves it out of a request after two of them"
+            )
 
     def play_sessions(self, report: Conformance) -> None:
         """The caller's sessions from end to end, token by token."""
@@ -165,8 +198,10 @@ class _Battery:
             if answer is None:
                 return []
             if hasattr(answer, "propose"):
+                if _is_hook(self.factory):
+                    raise told(f"is a hook and answered {short(answer)}, not a list of sources")
                 return [answer]
-            if not isinstance(answer, list | tuple):
+            if not isinstance(answer, Iterable) or isinstance(answer, str):
                 raise told(f"answered {short(answer)}, which has no propose()")
             return list(answer)
 
@@ -191,9 +226,10 @@ class _Battery:
         odd = next(((a, b) for a, b in pairs if a != b), None)
         if odd is None:
             return True
+        once, again_ = _apart(*odd)
         self.unsteady[name] = (
-            f"does not offer the same twice ({_ids(odd[0])}, then {_ids(odd[1])} in the same"
-            " session): whether its offers depend on the session alone could not be checked"
+            f"does not offer the same twice ({once}, then {again_} in the same session): it draws"
+            " lots, or requests share what it knows; which of them could not be checked"
         )
         return False
 
@@ -276,8 +312,47 @@ def _difference(usual: Played, other: Played, there: str, here: str) -> str:
     """Where two runs of a story offer different ids, in a sentence; empty where they do not."""
     for i, (a, b) in enumerate(zip(usual.offers, other.offers, strict=False)):
         if a != b:
-            return f"offers {_ids(b)} {there} and {_ids(a)} {here} (at its ask number {i + 1})"
+            mine, theirs = _apart(a, b)
+            return f"offers {theirs} {there} and {mine} {here} (in call {i + 1} of propose())"
     return ""
+
+
+def _apart(one: Proposal | None, other: Proposal | None) -> tuple[str, str]:
+    """Two offers in words that differ: their ids, and where these are the same what is not."""
+    if one is None or other is None or one.ids != other.ids:
+        return _ids(one), _ids(other)
+    names = (each.name for each in fields(Proposal))
+    name = next(key for key in names if getattr(one, key) != getattr(other, key))
+    said, said_too = (f"{_ids(each)} with {name} {getattr(each, name)}" for each in (one, other))
+    return said, said_too
+
+
+def _is_hook(factory: Factory) -> bool:
+    """Whether it is marked as a hook, with its settings filled in or without."""
+    return hasattr(getattr(factory, "func", factory), "mlxfill_impl")
+
+
+def _lacks_settings(factory: Factory) -> bool:
+    try:
+        wanted = inspect.signature(factory).parameters.get("settings")
+    except (TypeError, ValueError):  # what is built in shows none
+        return False
+    return wanted is not None and wanted.default is inspect.Parameter.empty
+
+
+def _check_sessions(sessions: Sequence[Any], vocab_size: int) -> None:
+    """Raise ``InputError`` unless these are requests with the ids of their replies."""
+    for at, session in enumerate(sessions):
+        due = f"sessions[{at}] must be a request and the reply's ids"
+        pair = isinstance(session, tuple | list) and len(session) == 2  # noqa: PLR2004
+        if not pair or not isinstance(session[0], Request):
+            raise InputError(f"{due}, not {short(session)}")
+        reply = session[1]
+        if isinstance(reply, str) or not all(type(each) is int for each in reply):
+            raise InputError(f"{due}, its reply is {short(reply)}: encode it with the tokenizer")
+        beyond = next((each for each in reply if not 0 <= each < vocab_size), None)
+        if beyond is not None:
+            raise InputError(f"{due} below vocab_size {vocab_size}, its reply has the id {beyond}")
 
 
 def _ids(offer: Any) -> str:  # noqa: ANN401
