@@ -217,14 +217,14 @@ def test_a_span_of_more_than_64_tokens_is_no_row(families: Any, make_tool: Any) 
     assert compiled.rows == ()
 
 
-@pytest.mark.parametrize(("count", "any_rows"), [(32, True), (33, False)])
-def test_no_more_than_32_tools(
+@pytest.mark.parametrize(("count", "any_rows"), [(128, True), (129, False)])
+def test_no_more_than_128_tools(
     families: Any, make_tool: Any, count: int, *, any_rows: bool
 ) -> None:
     tools = [make_tool(f"tool_{n}", "path") for n in range(count)]
     compiled = compiled_rows(families.request(families.tokenizer("hermes"), tools))
     assert bool(compiled.rows) is any_rows
-    assert compiled.why == ("" if any_rows else "33 tools; at most 32 are compiled")
+    assert compiled.why == ("" if any_rows else "129 tools; at most 128 are compiled")
 
 
 @pytest.mark.parametrize("special", [True, False], ids=["special tokens", "plain text"])
