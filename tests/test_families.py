@@ -228,3 +228,20 @@ def test_what_a_channel_is_named_is_no_content(tokenizer_of: Any) -> None:
         "<|channel|>final<|message|>Hello."
     )
     assert read(tokenizer, reply, 3) == ([], "One moment.Hello.", "Short.")
+
+
+@pytest.mark.parametrize("family", ["mistral", "mistral_args", "mistral_ids", "kimi", "hermes"])
+def test_ids_of_calls_are_the_models_own_or_such_as_every_template_takes(
+    tokenizer_of: Any, family: str
+) -> None:
+    tokenizer = tokenizer_of(family)
+    reader = ReplyReader(tokenizer, TOOLS, "")
+    reply = written(tokenizer, family, [("read", {"path": "a"}), ("now", {})])
+    begun = [p for p in [*reader.feed(reply), *reader.end()] if isinstance(p, CallBegun)]
+    ids = [part.id for part in begun]
+    if family in {"hermes", "mistral_args"}:
+        assert all(len(each) == 9 and each.isalnum() for each in ids)
+        assert len(set(ids)) == 2
+    else:
+        kimi = ["functions.read:0", "functions.now:1"]
+        assert ids == (kimi if family == "kimi" else ["abcdefg00", "abcdefg01"])

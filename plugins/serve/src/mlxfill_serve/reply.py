@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 REASONING, TOOL = "reasoning", "tool"  # as ``ReplySections`` names them
 
+ID_LENGTH = 9
+"""Letters and digits of a call's id: the templates of Mistral's models take no other back, and those
+of others take any."""
+
 
 class Content(NamedTuple):
     """Text for the user."""
@@ -70,6 +74,7 @@ class ReplyReader:
         self._sections = ReplySections(tokenizer, prompt_text, tools=bool(tools))
         self._call: CallStream | None = None
         self._made, self._most = 0, most
+        self._ids: set[str] = set()
         self._spoken = False
         self._blank = ""
         self._after_reasoning = self.reasoning
@@ -133,10 +138,14 @@ class ReplyReader:
             self._call = None
             yield from self._in_call(following)
 
-    def _begin(self, name: str) -> CallBegun:
+    def _begin(self, name: str, given: object = None) -> CallBegun:
+        """:param given: the id that the model gave."""
         self._made += 1
         self._spoken, self._blank = False, ""
-        return CallBegun(self._made - 1, f"call_{uuid4().hex[:24]}", name)
+        is_own = isinstance(given, str) and given and given not in self._ids
+        call_id = str(given) if is_own else uuid4().hex[:ID_LENGTH]
+        self._ids.add(call_id)
+        return CallBegun(self._made - 1, call_id, name)
 
     def _end_call(self, *, finished: bool) -> Iterator[Part]:
         call, self._call = self._call, None
@@ -144,21 +153,24 @@ class ReplyReader:
             return
         calls = self._parsed(call.text)
         room = None if self._most is None else self._most - self._made
-        for name, arguments in calls[:room]:
-            begun = self._begin(name)
+        for name, arguments, given in calls[:room]:
+            begun = self._begin(name, given)
             yield begun
             yield CallArguments(begun.call, arguments)
         if not calls:
             end = self._tokenizer.tool_call_end if finished else ""
             yield Content(f"{self._tokenizer.tool_call_start}{call.text}{end}")
 
-    def _parsed(self, text: str) -> list[tuple[str, str]]:
-        """Names and arguments of the calls in a text, as OpenAI's clients want them."""
+    def _parsed(self, text: str) -> list[tuple[str, str, object]]:
+        """Names, arguments and ids of the calls in a text, as OpenAI's clients want them."""
         try:
             found = self._tokenizer.tool_parser(text, self._tools)
             calls = found if isinstance(found, list) else [found]
             named = [call for call in calls if isinstance(call, dict) and call.get("name")]
-            return [(sendable(str(c["name"])), as_json(c.get("arguments") or {})) for c in named]
+            return [
+                (sendable(str(c["name"])), as_json(c.get("arguments") or {}), c.get("id"))
+                for c in named
+            ]
         except Exception:  # noqa: BLE001 - a parser raises what it likes for text that is no call
             return []
 
