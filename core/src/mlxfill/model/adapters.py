@@ -49,7 +49,7 @@ class Adapters:
 
     The weights of the model exist once.  Switching exchanges the adapted modules, which costs a
     tenth of a microsecond each; a graph that was built before keeps what it was built with.
-    Engines that share a model switch each other's off.
+    Engines that share a model switch each other's off; they must do so in one thread.
     """
 
     def __init__(self, model: nn.Module) -> None:
