@@ -15,6 +15,7 @@ from mlxfill_serve.faultlog import FaultLog
 from mlxfill_serve.jobs import Ended, Opened, Token
 from mlxfill_serve.readers import Readers
 from mlxfill_serve.settings import ServeSettings
+from mlxfill_serve.threads import begin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,14 +61,13 @@ class EngineThread:
         self._gate = threading.Lock()
         self._open = False
         self._loaded = threading.Event()
-        # A daemon: a device that hangs must not keep the process from ending.
-        self._thread = threading.Thread(target=self._live, name="mlxfill-engine", daemon=True)
+        self._ended: threading.Event | None = None
 
     # --- from any thread --------------------------------------------------------------
 
     def start(self) -> Engine:
         """Load the engine and begin to serve.  Raises what loading raised."""
-        self._thread.start()
+        self._ended = begin(self._live)
         self._loaded.wait()
         if self.engine is None:
             raise self.failure or RuntimeError("the engine was not loaded")
@@ -76,7 +76,7 @@ class EngineThread:
     @property
     def alive(self) -> bool:
         """Whether the thread is there and takes jobs."""
-        return self._open and self._thread.is_alive()
+        return self._open
 
     @property
     def hung(self) -> bool:
@@ -139,7 +139,8 @@ class EngineThread:
         """End the thread; jobs that still run get an error."""
         self.leave()
         self.readers.close()
-        self._thread.join(timeout)
+        if self._ended is not None:
+            self._ended.wait(timeout)
 
     def leave(self) -> None:
         """Tell the thread to end; does not wait for it."""
@@ -158,7 +159,6 @@ class EngineThread:
             self.failure = error
         finally:
             self._close()
-            _give_streams_back()
             self._loaded.set()
 
     def _close(self) -> None:
@@ -274,15 +274,6 @@ def _warm_up(engine: Engine) -> None:
     if holding:
         with suppress(MlxfillError):  # told to whoever asks for a schema
             engine.check([0], schema={"enum": [0]})
-
-
-def _give_streams_back() -> None:
-    """A thread that leaves its mlx streams behind makes the process abort at its end."""
-    try:
-        import mlx.core as mx
-    except ImportError:  # mlx has no backend here, which loading has told already
-        return
-    mx.clear_streams()
 
 
 def _token(piece: Piece) -> Token:
