@@ -494,6 +494,7 @@ def test_rows_of_caches_that_are_quantized_by_the_first_forward(start: int) -> N
     options = {"kv_bits": 4, "kv_group_size": 32, "max_tokens": 12, "eos_token_ids": ()}
     with engine_with(model) as engine:
         kept = engine.generate(prompt, max_tokens=1, eos_token_ids=(), keep_cache=True).cache
-        asked = {"prompt": prompt, "cache": kept, "quantized_kv_start": start, **options}
+        asked: dict[str, Any] = {"prompt": prompt, "cache": kept, "quantized_kv_start": start}
+        asked |= options
         one, other = engine.generate_batch([asked, asked])
         assert one.tokens == other.tokens == engine.generate(**asked).tokens
