@@ -202,6 +202,14 @@ def lines_run(call: Callable[[], object]) -> int:
     return count
 
 
+def test_the_next_turn_of_a_session_reads_what_is_new() -> None:
+    memory = Memory(EchoSettings())
+    prompt = [at % 997 for at in range(100_000)]
+    memory.begin(prompt)
+    assert lines_run(partial(memory.begin, [*prompt, 1, 2, 3])) < len(prompt) / 100
+    assert len(memory) == len(prompt) + 3
+
+
 def test_work_per_token_does_not_grow_with_the_session() -> None:
     work = []
     for repeats in (60, 6000):
