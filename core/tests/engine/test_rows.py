@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfill import InputError, Policy, RowScheduler
+from mlxfill.model import hooks
 from mlxfill.testing import (
     ARCHITECTURES,
     EOS,
@@ -360,25 +362,34 @@ def test_ctrl_c_within_a_forward_leaves_no_cache_that_is_another_than_it_says() 
     assert result.stats.cache_tokens == ()
 
 
-def test_ctrl_c_while_a_layer_is_prepared_to_be_tapped(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at", range(4))
+@pytest.mark.parametrize("what", ["taps", "asserts"])
+def test_ctrl_c_while_a_module_is_hooked_or_left(
+    what: str, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = shared_model("llama")
     expected = plain(model, PROMPTS[0], LONGEST).tokens
-    guest = Guest.drafting([*PROMPTS[0], *expected], 0.5, tap_layers=(0,))
-    real: Any = type(model).__setattr__
+    truth = [*PROMPTS[0], *expected]
+    guest = (
+        Guest.drafting(truth, 0.5, tap_layers=(0,))
+        if what == "taps"
+        else Guest.offering(truth, 1.0, policy=Policy.ASSERT)
+    )
+    real, calls = hooks._set_class, itertools.count()
 
-    def interrupted(module: Any, name: str, value: Any) -> None:
-        if name == "__class__":
+    def interrupted(module: Any, cls: type) -> None:
+        if next(calls) == at:
             raise KeyboardInterrupt
-        real(module, name, value)
+        real(module, cls)
 
-    with engine_with(model, guest) as engine:
+    with engine_with(model, guest, trusted=["guest"]) as engine:
+        engine.prepare()
         with monkeypatch.context() as patch:
-            patch.setattr("mlx.nn.Module.__setattr__", interrupted)
+            patch.setattr(hooks, "_set_class", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 engine.generate(PROMPTS[0], max_tokens=LONGEST, eos_token_ids=())
         result = engine.generate(PROMPTS[0], max_tokens=LONGEST, eos_token_ids=())
     assert (result.tokens, result.faults) == (expected, [])
-    assert result.stats.spec["windows"]
 
 
 @pytest.mark.parametrize("what", ["on_prefill_progress", "logits_processors"])

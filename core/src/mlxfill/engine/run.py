@@ -402,11 +402,12 @@ class Run:
         if self._closed:
             return
         self._closed = True
-        stats.cache_tokens = tuple(self._known()[self.forwarder.unnamed : self.forwarder.held])
         try:
+            forwarder = self.forwarder
+            stats.cache_tokens = tuple(self._known()[forwarder.unnamed : forwarder.held])
             if self._begun:
                 self.session.settle(0, 0)
-                stats.target_forwards = self.forwarder.forwards - loop.counters.without_tokens
+                stats.target_forwards = forwarder.forwards - loop.counters.without_tokens
                 stats.rounds = loop.counters.rounds_of(stats.generated_tokens)
                 stats.fill, stats.spec = loop.statistics()
             if self.brake.keeper is not None:

@@ -116,19 +116,22 @@ class ModelHooks:
 
     @contextmanager
     def _in_use(self, chosen: Collection[_Hooked], what: str, value: T) -> Iterator[T]:
-        """Hook the modules chosen inside the block, also if Ctrl-C comes half-way."""
+        """Hook the modules chosen inside the block, also if Ctrl-C comes half-way.
+
+        A module that it leaves hooked does what its own class does, once nothing is wanted of it.
+        """
         user, outer = object(), getattr(self.mode, what)
-        setattr(self.mode, what, value)
         try:
+            setattr(self.mode, what, value)
             with self._lock:
                 for each in chosen:
                     each.use(user)
             yield value
         finally:
+            setattr(self.mode, what, outer)
             with self._lock:
                 for each in chosen:
                     each.leave(user)
-            setattr(self.mode, what, outer)
 
 
 def _hooked(module: nn.Module, make: Any, mode: _Mode) -> _Hooked:  # noqa: ANN401
