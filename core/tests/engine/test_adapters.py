@@ -14,6 +14,7 @@ from mlx_lm.tuner.utils import linear_to_lora_layers, load_adapters
 from mlxfill import (
     CacheMismatchError,
     Checkpoint,
+    CheckpointError,
     Engine,
     InputError,
     ModelError,
@@ -158,6 +159,17 @@ def test_a_checkpoint_on_the_way_leaves_the_adapter_on(
     assert len(left) > 2
     for checkpoint in left:
         assert engine.resume(checkpoint).result().tokens == expected[FIRST]
+
+
+def test_a_checkpoint_is_refused_under_another_adapter_of_the_name(
+    engine: Engine, kind: str, folders: dict[str, Path]
+) -> None:
+    left: list[Checkpoint] = []
+    ask(engine, FIRST, on_checkpoint=left.append, checkpoint_every=9)
+    with engine_with(tiny_model(kind)) as other:
+        other.mount_adapter(FIRST, folders[SECOND])
+        with pytest.raises(CheckpointError, match="or of another adapter 'first'"):
+            other.resume(left[0])
 
 
 def test_a_callback_may_ask_without_the_adapter(

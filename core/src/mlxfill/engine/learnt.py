@@ -44,7 +44,7 @@ class Learnt:
         self._no_rewind: str | None = None
         self._no_rows: str | None = None
         self._readings = Readings.NONE
-        self._fingerprint: str | None = None
+        self._fingerprints: dict[str | None, str] = {}
 
     def no_rewind(self) -> str:
         """Why caches of this model cannot be taken back; "" when they can."""
@@ -64,17 +64,17 @@ class Learnt:
         self.no_rows()
         return self._readings
 
-    def fingerprint(self) -> str:
-        """A hash of the model's weights, without adapters by name."""
-        if self._fingerprint is None:
+    def fingerprint(self, adapter: str | None) -> str:
+        """A hash of the model's weights, those of ``adapter`` among them."""
+        if adapter not in self._fingerprints:
             adapters = self._target.adapters
             active = adapters.active  # a request may be on its way under it
-            adapters.switch(None)
+            adapters.switch(adapter)
             try:
-                self._fingerprint = fingerprint(self._target.model)
+                self._fingerprints[adapter] = fingerprint(self._target.model)
             finally:
                 adapters.switch(active)
-        return self._fingerprint
+        return self._fingerprints[adapter]
 
     def survival_of(self, plugin: str, source: object) -> Survival:
         """How often sources of this plugin and class were right."""

@@ -75,11 +75,12 @@ class Resumption:
     def run(self) -> Run:
         """The run, checked against the engine that is to go on with it."""
         content, engine = self._content, self._engine
-        if content["model"] != engine.learnt.fingerprint():
+        options = self._options()
+        if content["model"] != engine.learnt.fingerprint(options.adapters):
             named = content["origin"].get("model")
             whose = f" ({named})" if named else ""
-            raise CheckpointError(f"it is of another model{whose}, with other weights")
-        options = self._options()
+            under = f", or of another adapter {options.adapters!r}" if options.adapters else ""
+            raise CheckpointError(f"it is of another model{whose}, with other weights{under}")
         ending = self._ending(options)
         held = self._held(options)
         if held is None and ending is None:

@@ -52,7 +52,7 @@ def capture(engine: Engine, run: Run) -> Checkpoint:
     content: dict[str, Any] = {
         "written_with": {name: version(name) for name in ("mlxfill", "mlx", "mlx-lm")},
         "origin": recipe(engine),
-        "model": engine.learnt.fingerprint(),
+        "model": engine.learnt.fingerprint(run.options.adapters),
         "deciding": settings_of(engine, run.deciding),
         "request": _request(run, arrays),
         "origins": [(word, len(list(same))) for word, same in groupby(run.reply.origins)],
