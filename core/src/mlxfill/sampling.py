@@ -226,8 +226,11 @@ class Chooser:
     def _draw(self, logprobs: mx.array, positions: Sequence[int]) -> mx.array:
         import mlx.core as mx
 
+        scaled, keys = self._scaled(logprobs), self._keys(positions)
+        if len(positions) == 1:  # the same draw, without the trace, which takes the host longer
+            return mx.random.categorical(scaled[0], key=keys[0])[None]
         draw = mx.vmap(lambda row, key: mx.random.categorical(row, key=key))
-        return draw(self._scaled(logprobs), self._keys(positions))
+        return draw(scaled, keys)
 
     def _choose_keyed(self, row: mx.array, position: int) -> mx.array:
         """One row with the global generator set to this position's key, then set back."""
