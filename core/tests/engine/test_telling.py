@@ -152,3 +152,36 @@ def test_a_drafter_that_cannot_hear_of_tokens_of_others_sits_out_from_the_first_
     drafted = sum(len(each) + 1 for each in rounds)
     assert (len(known) >= len(PROMPT) + 39) == whole
     assert len(known) <= len(PROMPT) + drafted
+
+
+def resting(provider: ScriptedDrafter, replies: int, tokens: int) -> tuple[Drafter, list[int]]:
+    """Some replies beside a drafter that never pays, and how often each asked it."""
+    asked = []
+    guest, curve = Guest(drafter=provider), CostCurve.linear()
+    with engine_with(shared_model("llama"), guest, gate=True, curve=curve) as engine:
+        assert engine.drafter is not None
+        for _ in range(replies):
+            result = engine.generate(PROMPT, max_tokens=tokens, eos_token_ids=())
+            assert result.stats.spec["rounds"] == 0
+            asked.append(result.stats.spec["left_out"])
+        return engine.drafter, asked
+
+
+def test_a_drafter_at_rest_is_asked_ever_more_rarely() -> None:
+    each, asked = resting(scripted(PROMPT, 0.0), replies=4, tokens=60)
+    assert asked == sorted(asked, reverse=True)
+    assert asked[-1] < asked[0] / 2
+    assert each.rested == 4 * 58  # the first token and the last are no steps that went by
+
+
+def test_steps_of_short_replies_count_as_rest() -> None:
+    each, _ = resting(scripted(PROMPT, 0.0), replies=20, tokens=4)
+    assert each.rested == 20 * 2
+
+
+def test_replies_are_as_long_as_they_were_however_rarely_a_drafter_is_told() -> None:
+    each, _ = resting(scripted(PROMPT, 0.0), replies=8, tokens=33)
+    each.step_ms = 1.0
+    for _ in range(3):
+        each.told(100, 100.0)
+    assert each.share(33) == 1.0

@@ -82,6 +82,13 @@ class Course:
         """Whether there is anybody who may offer something."""
         return bool(self.session.seats) or self.drafting is not None
 
+    @property
+    def silence(self) -> int:
+        """Plain tokens after which someone is to be asked again; nobody has an answer before."""
+        if self.session.seats or self.drafting is None:
+            return 0
+        return self.drafting.silence
+
     # --- offers and plans ----------------------------------------------------------------
 
     def ask(self) -> Offer | None:
@@ -108,7 +115,9 @@ class Course:
         if self.session.near():
             return True
         drafting = self.drafting
-        return drafting is not None and drafting.plan(self.gate, self.room() - 1).depth > 0
+        if drafting is None or drafting.silence > 0:
+            return False
+        return drafting.plan(self.gate, self.room() - 1).depth > 0
 
     def starts_hot(self, offer: Offer | None) -> bool:
         """The same of the first of several steps, when no drafter is in question."""
@@ -168,10 +177,13 @@ class Course:
         if self.drafting is not None:
             self.drafting.note(taps)
 
-    def rest_drafter(self) -> None:
-        """A plain step or another's round went by."""
-        if self.drafting is not None:
-            self.drafting.rest(self.session.tokens, self.forwarder.held)
+    def rest_drafter(self, steps: int = 1) -> None:
+        """So many plain steps, or another's round, went by."""
+        drafting = self.drafting
+        if drafting is not None and steps:
+            drafting.rests(steps)
+            if self.ending is None:  # else it need not know any more
+                drafting.others_chose(self.session.tokens, self.forwarder.held)
 
     # --- emitting -------------------------------------------------------------------------
 

@@ -171,7 +171,7 @@ class Drafter:
 
     def replied(self, tokens: int) -> None:
         """A reply of so many tokens ended."""
-        self._replies.append(max(tokens, 1))
+        self._replies.append(tokens)
 
     def may_try(self, untold: int) -> bool:
         """Whether it has rested long enough for the try of one that has to be told so much."""
@@ -220,9 +220,9 @@ class Drafter:
         self.rounds = 0
         return True
 
-    def rests(self) -> None:
-        """A plain step went by."""
-        self.rested += 1
+    def rests(self, steps: int = 1) -> None:
+        """So many plain steps went by."""
+        self.rested += steps
         self.rounds = 0
 
     def drafts(self) -> None:

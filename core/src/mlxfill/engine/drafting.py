@@ -14,7 +14,7 @@ from mlxfill.engine.gate import NOTHING, Gate, Plan
 from mlxfill.engine.telling import Informed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from mlxfill.contracts import DraftRows
     from mlxfill.engine.drafter import Drafter
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 LAST_PAUSE = 7
 """Most tokens between two calls of a drafter that answers with no drafts."""
-BETWEEN_PLANS = 4
-"""Plain tokens between two questions whether to draft again."""
+BETWEEN_PLANS, SHARE_OF_REST = 4, 8
+"""Plain tokens between two questions whether to draft again: so many, and then this part of all
+that it has rested, since an answer takes longer than all else that a plain token costs."""
 LOOK = 4
 """Plain steps of a look at what they cost: the first one's time says nothing."""
 WORTH_A_TRY = 1.15
@@ -84,7 +85,7 @@ class Drafting(Informed):
         tried = self.tried(gate, room)
         self._again = tried > 0 and not curve.fixed and drafter.trained
         if not tried:
-            self._idle = BETWEEN_PLANS
+            self._idle = max(BETWEEN_PLANS, drafter.rested // SHARE_OF_REST)
             self.left_out += gate.enabled
         return Plan(tried, 0.0)
 
@@ -125,9 +126,14 @@ class Drafting(Informed):
         self._looking -= 1
         return True
 
+    @property
+    def silence(self) -> int:
+        """Plain tokens after which it is to be asked again; it has no answer before."""
+        return self._idle if self.alive else LAST_REST
+
     def limit(self, room: int) -> int:
         """Most ids that it may draft now, whether it pays or not."""
-        return max(min(self.cap, room), 0) if self.alive and self._idle <= 0 else 0
+        return max(min(self.cap, room), 0) if self.silence <= 0 else 0
 
     def tried(self, gate: Gate, room: int) -> int:
         """How deep to draft although it does not seem to pay: a resting one's try, when due."""
@@ -151,12 +157,11 @@ class Drafting(Informed):
         """Cost of each of ``depth`` drafts in plain steps, as rounds show it."""
         return self.drafter.draft_cost(depth, gate.curve)
 
-    def rest(self, tokens: Sequence[int], held: int) -> None:
-        """A plain step or another's round went by."""
-        self.drafter.rests()
+    def rests(self, steps: int) -> None:
+        """So many plain steps, or another's round, went by."""
+        self.drafter.rests(steps)
         self._clock = StepClock()
-        self._idle -= 1
-        self.others_chose(tokens, held)
+        self._idle -= steps
 
     # --- a round ---------------------------------------------------------------------
 

@@ -23,10 +23,8 @@ from mlxfill.rewind.window import CacheWindow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from mlxfill.engine.options import Options
-    from mlxfill.model.hooks import Tape
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
     from mlxfill.rewind.window import MakeRewinder
@@ -116,12 +114,20 @@ class Forwarder:
 
     def _take_in(self, ids: Sequence[int], embeddings: mx.array | None = None) -> None:
         self.adapt()
-        with mx.stream(self.stream), self._taping() as tape:
-            self.target.forward(row(ids)[None], self.caches, embeddings)
-            self._take_taps(tape)
+        with mx.stream(self.stream):
+            self._forward(row(ids)[None], embeddings)
             self._quantize()
             mx.eval([c.state for c in self.caches])
         self.held += len(ids)
+
+    def _forward(self, ids: mx.array, embeddings: mx.array | None) -> mx.array:
+        """``[1, L]`` ids to logits ``[1, L, V]``; what is tapped is then in ``last_taps``."""
+        if not self.tap_layers:
+            return self.target.forward(ids, self.caches, embeddings)
+        with self.target.taping(self.tap_layers) as tape:
+            logits = self.target.forward(ids, self.caches, embeddings)
+        self.last_taps = self.target.taps(tape, self.tap_layers)
+        return logits
 
     # --- one token at a time --------------------------------------------------------
 
@@ -139,10 +145,7 @@ class Forwarder:
         started = time.perf_counter()
         self.adapt()
         with mx.stream(self.stream):
-            with self._taping() as tape:
-                logits = self.target.forward(pending[None], self.caches, embeddings)[:, -1, :]
-            if tape is not None:
-                self._take_taps(tape)
+            logits = self._forward(pending[None], embeddings)[:, -1, :]
             if self.processors:
                 mx.async_eval(logits)  # runs while processors read the newest id
                 logits = self.processed(self.shown(history, pending, position), logits)
@@ -218,15 +221,16 @@ class Forwarder:
                 return target.project(target.hidden(window, self.caches)[:, first:])
             return target.forward(window, self.caches)[:, first:]
 
-        if not rewinds:
-            with self._taping() as tape:
-                logits = run(ids)
-        else:
+        if rewinds:
             self.window.begin(ids.shape[1])
-            with self._taping(self.window.needs_tape) as tape:
-                logits = run(ids)
+        replays = rewinds and self.window.needs_tape
+        layers = () if replays else self.tap_layers  # none named: all
+        with target.taping(layers) if replays or layers else NOT_TAPING as tape:
+            logits = run(ids)
+        if rewinds:
             self.window.taped(tape)
-        self._take_taps(tape)
+        if tape is not None and self.tap_layers:
+            self.last_taps = target.taps(tape, self.tap_layers)
         return logits[0]
 
     def _end_phase(self, name: str, arrays: object = ()) -> None:
@@ -319,15 +323,6 @@ class Forwarder:
         if known == length or pending is None:
             return tokens
         return mx.concatenate([tokens, pending.astype(tokens.dtype)])
-
-    def _taping(self, wanted: bool = False) -> AbstractContextManager[Tape | None]:
-        if wanted:
-            return self.target.taping()
-        return self.target.taping(self.tap_layers) if self.tap_layers else NOT_TAPING
-
-    def _take_taps(self, tape: Tape | None) -> None:
-        if tape is not None and self.tap_layers:
-            self.last_taps = self.target.taps(tape, self.tap_layers)
 
     def room(self) -> int | None:
         """How many ids the next window may hold for plain decoding to read the same; None: any.

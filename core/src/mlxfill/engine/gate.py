@@ -193,10 +193,10 @@ class Purse:
         """A request begins: at least the stake, at most what may be saved."""
         self.steps = min(max(self.steps, STAKE), MOST_SAVED)
 
-    def stepped(self) -> None:
-        """A plain step went by."""
+    def stepped(self, steps: int = 1) -> None:
+        """So many plain steps went by."""
         if self.steps < MOST_SAVED:
-            self.steps += INTEREST
+            self.steps = min(self.steps + steps * INTEREST, MOST_SAVED)
 
 
 class Gate:

@@ -50,20 +50,18 @@ class DecodeLoop(Course):
     # --- hot: the newest token is read and not yet forwarded -----------------------------
 
     def _hot(self) -> Iterator[Emitted]:
+        """Ask everyone; what then comes, until the newest token is to be read first again."""
         offer = self.ask()
         if offer is not None and offer.policy is Policy.ASSERT:
-            yield from self._inject(offer, None)
-            return
+            return self._inject(offer, None)
         depth = self.plan_offer(offer).depth if offer else 0
         if offer and depth:
-            yield from self._verify(offer, depth)
-            return
+            return self._verify(offer, depth)
         drafting = self.drafting
         drafts = self._draft(drafting) if drafting else ()
         if drafting and len(drafts):
-            yield from self._draft_round(drafting, drafts, offer)
-            return
-        yield from self._cold(offer)
+            return self._draft_round(drafting, drafts, offer)
+        return self._cold(offer)
 
     def _verify(self, offer: Offer, depth: int) -> Iterator[Emitted]:
         """Window of the pending token and the first ``depth`` ids of a source's offer."""
@@ -139,7 +137,7 @@ class DecodeLoop(Course):
         """Steps until an offer, a drafter or the end asks for the token in flight."""
         flight = self._dispatch(row(self.session.tokens[-1:]), unread=0)
         hot, left_out = self.starts_hot(offer), True
-        clock = StepClock()
+        clock, silence, passed = StepClock(), self.silence, 0
         while True:
             more = not hot and self.budget > 1 and not self._halts()
             ahead = self._dispatch(flight[0], unread=1) if more else None
@@ -152,15 +150,19 @@ class DecodeLoop(Course):
                 yield Emitted(token, SAMPLED, flight[1])
                 clock.start()
             if ahead is None or self.ending is not None:
+                self.rest_drafter(passed)
                 return
-            self.rest_drafter()
-            self._learn(clock)
+            flight, passed = ahead, passed + 1
+            if passed < silence:
+                continue
+            self.rest_drafter(passed)
+            self._learn(clock, passed)
             offer = self.ask()
             if offer is not None and offer.policy is Policy.ASSERT:
-                yield from self._inject(offer, ahead)
+                yield from self._inject(offer, flight)
                 return
             hot = self.wants_hot(offer)
-            flight, left_out = ahead, not hot
+            left_out, silence, passed = not hot, self.silence, 0
 
     def _halts(self) -> bool:
         """Whether nothing more is wanted after the token in flight."""
@@ -179,8 +181,8 @@ class DecodeLoop(Course):
         self.counters.in_flight -= 1
         return one_id(flight[0])
 
-    def _learn(self, clock: StepClock) -> None:
-        self.gate.purse.stepped()
+    def _learn(self, clock: StepClock, steps: int) -> None:
+        self.gate.purse.stepped(steps)
         if clock.step_s and not self.gate.curve.fixed:
             self.gate.observed(1, clock.step_s * 1e3)
             share = min(self.forwarder.build_s / clock.step_s, 1.0)

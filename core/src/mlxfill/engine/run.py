@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from contextlib import closing
 from inspect import GEN_RUNNING, getgeneratorstate
@@ -13,14 +12,13 @@ from mlx_lm.generate import wired_limit
 
 from mlxfill.contracts import Event, Fault, Request
 from mlxfill.engine.brake import Brake
-from mlxfill.engine.calls import calls_in
+from mlxfill.engine.collected import collected
 from mlxfill.engine.course import Emitted, Ending
 from mlxfill.engine.loop import DecodeLoop
 from mlxfill.engine.method import run_method
 from mlxfill.engine.prefill import Prefill
 from mlxfill.engine.reply import Reply
-from mlxfill.engine.results import SAMPLED, Piece, PromptCache, Result, Stats
-from mlxfill.engine.sections import end_of_prompt, reply_apart
+from mlxfill.engine.results import SAMPLED, Piece, Stats
 from mlxfill.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from mlxfill.engine.gate import Gate
     from mlxfill.engine.options import Options
     from mlxfill.engine.prompt_store import Deposit
+    from mlxfill.engine.results import Result
     from mlxfill.engine.session import Session
 
 
@@ -130,7 +129,7 @@ class Run:
         if not self._closed:
             if self._among_rows:
                 raise InputError("this run is among rows: rows.round() brings its pieces")
-            self._switch_adapter()
+            self.forwarder.adapt()
         if self._pieces is None:
             if self._closed:
                 raise StopIteration
@@ -158,31 +157,7 @@ class Run:
             self._pieces.close()
         if self.error is not None:
             raise self.error
-        options, reply, request = self.options, self.reply, self.request
-        tokenizer, tools = request.tokenizer, request.tools
-        asked = end_of_prompt(tokenizer, request.prompt_ids, request.prompt_text)
-        reasoning, content, bodies = reply_apart(tokenizer, asked, reply.text, tools=bool(tools))
-        keep = (
-            PromptCache(
-                self.stats.cache_tokens, copy.deepcopy(self.forwarder.caches), options.adapters
-            )
-            if options.keep_cache
-            else None
-        )
-        return Result(
-            text=reply.text,
-            tokens=reply.tokens,
-            origins=reply.origins,
-            finish_reason=self.ending.reason if self.ending else "cancelled",
-            stats=self.stats,
-            faults=self.faults,
-            tool_calls=[call for body in bodies for call in calls_in(tokenizer, body, tools)],
-            logprobs=reply.logprobs if options.logprobs else None,
-            top_logprobs=reply.top_logprobs if options.top_logprobs else None,
-            cache=keep,
-            reasoning=reasoning,
-            content=content,
-        )
+        return collected(self)
 
     # --- stages -----------------------------------------------------------------------
 
@@ -295,9 +270,6 @@ class Run:
             yield token
         stats.decode_ms = (time.perf_counter() - self._decoding) * 1e3
 
-    def _switch_adapter(self) -> None:
-        self.forwarder.target.adapters.switch(self.options.adapters)
-
     def _by_method(self, method: GenerationMethod) -> Iterator[Emitted]:
         """Tokens of another way to generate, under the same limits."""
         self._begun, self._decoding = True, time.perf_counter()
@@ -393,7 +365,6 @@ class Run:
         """Let the caches hold every token of the session, the last one and EOS included."""
         missing = self._known()[self.forwarder.held :]
         if missing:
-            self._switch_adapter()
             self.forwarder.append(missing)
 
     def finish(self) -> None:
@@ -423,7 +394,7 @@ class Run:
         if self.options.adapters is not None:
             self.forwarder.target.adapters.switch(None)
         if self.drafting is not None:
-            self.drafting.close()
+            self.drafting.close(self.stats.generated_tokens)
         reason = self.ending.reason if self.ending else "cancelled"
         data = {"finish_reason": reason, "stats": self.stats.as_dict()}
         self._notify(Event("finish", data))

@@ -48,7 +48,6 @@ class Informed:
         self._taps: list[mx.array] = []
         self._prompt: list[int] = []
         self._noted = 0
-        self._prompt_tokens: int | None = None
         self._in_use = False
         self._mute = False
 
@@ -140,7 +139,6 @@ class Informed:
             self.prefilled([last], taps)
         else:
             self.note(taps)
-        self._prompt_tokens = self._noted
 
     def note(self, taps: mx.array | None) -> None:
         """A forward that was not this drafter's round; ``taps`` belong to its ids."""
@@ -172,6 +170,7 @@ class Informed:
 
         None when it sits out, cannot tell, or does not pay what it would have to be told.
         """
+        self._noted = held
         if self._in_use or self.drafter.pays(self._untold):
             self.catch_up(tokens, held)
         if not self.alive or self.processed != held:
@@ -193,10 +192,10 @@ class Informed:
         """The rows were opened with ``state``."""
         self.processed = self._noted = state.processed_tokens
 
-    def close(self) -> None:
-        """Release the rows, also of a drafter that was quarantined."""
-        if self._prompt_tokens is not None:
-            self.drafter.replied(self._noted - self._prompt_tokens)
+    def close(self, reply: int = 0) -> None:
+        """Release the rows, also of one that was quarantined, after a reply of so many tokens."""
+        if reply:
+            self.drafter.replied(reply)
         try:
             self.rows.close()
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything

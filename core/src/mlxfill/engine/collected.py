@@ -1,0 +1,41 @@
+"""What a caller gets back of a run that has ended."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+from mlxfill.engine.calls import calls_in
+from mlxfill.engine.results import PromptCache, Result
+from mlxfill.engine.sections import end_of_prompt, reply_apart
+
+if TYPE_CHECKING:
+    from mlxfill.engine.run import Run
+
+
+def collected(run: Run) -> Result:
+    """The reply of a run that has ended: its text taken apart, and what else was asked for."""
+    options, reply, request = run.options, run.reply, run.request
+    tokenizer, tools = request.tokenizer, request.tools
+    asked = end_of_prompt(tokenizer, request.prompt_ids, request.prompt_text)
+    reasoning, content, bodies = reply_apart(tokenizer, asked, reply.text, tools=bool(tools))
+    return Result(
+        text=reply.text,
+        tokens=reply.tokens,
+        origins=reply.origins,
+        finish_reason=run.ending.reason if run.ending else "cancelled",
+        stats=run.stats,
+        faults=run.faults,
+        tool_calls=[call for body in bodies for call in calls_in(tokenizer, body, tools)],
+        logprobs=reply.logprobs if options.logprobs else None,
+        top_logprobs=reply.top_logprobs if options.top_logprobs else None,
+        cache=_kept(run) if options.keep_cache else None,
+        reasoning=reasoning,
+        content=content,
+    )
+
+
+def _kept(run: Run) -> PromptCache:
+    """A copy of the caches, to begin another request with."""
+    caches = copy.deepcopy(run.forwarder.caches)
+    return PromptCache(run.stats.cache_tokens, caches, run.options.adapters)
