@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from typing import Any, TypeGuard
 
 from mlxfill.errors import InputError
 
 TEXT_PARTS = ("text", "input_text", "output_text")
 """Types of the parts of a content whose key ``text`` holds text."""
+SHORT_ID = 9
 _TEXTS = ("role", "name", "tool_call_id", "reasoning_content")
 _LONGEST = 80
 """Characters of a value that an error shows."""
@@ -25,6 +27,32 @@ def for_template(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     :raises InputError: names the number of the message and the key whose value is of another form.
     """
     return [_one(message, f"message {at}") for at, message in enumerate(messages)]
+
+
+def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The messages with nine letters and digits as the id of each call: some templates take no other.
+
+    Equal ids stay equal, and an id of that form stays as it is.
+    """
+    return [_with_short_ids(message) for message in messages]
+
+
+def _with_short_ids(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    made = dict(message)
+    if isinstance(made.get("tool_call_id"), str):
+        made["tool_call_id"] = _short(made["tool_call_id"])
+    if made.get("tool_calls"):
+        made["tool_calls"] = [
+            {**call, "id": _short(call["id"])} if isinstance(call.get("id"), str) else call
+            for call in made["tool_calls"]
+        ]
+    return made
+
+
+def _short(call_id: str) -> str:
+    if len(call_id) == SHORT_ID and call_id.isalnum():
+        return call_id
+    return sha256(call_id.encode()).hexdigest()[:SHORT_ID]
 
 
 def _one(message: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -32,6 +32,25 @@ def check_tools(tools: object) -> None:
         names.add(name)
 
 
+def with_all_keys(tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The same tools with what OpenAI's format lets out: descriptions, and ``parameters``."""
+    return [_filled(tool) for tool in tools]
+
+
+def _filled(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = tool.get("function")
+    if not isinstance(function, Mapping):
+        return tool
+    schema = function.get("parameters") or {}
+    properties = schema.get("properties") or {}
+    described = {
+        key: {"description": "", **each} if isinstance(each, Mapping) else each
+        for key, each in properties.items()
+    }
+    parameters = {"type": OBJECT, "required": [], **schema, "properties": described}
+    return {**tool, "function": {"description": "", **function, "parameters": parameters}}
+
+
 def _named(tool: object, where: str) -> str:
     """The name of a tool."""
     if not isinstance(tool, Mapping):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from mlxfill import Engine, Fault, InputError
+from mlxfill import Engine, Fault, InputError, TemplateError
 from mlxfill.testing import engine_with, shared_model, tiny_tokenizer
 
 WRITES_ANY = "{% for m in messages %}<user>{{ m.role }}: {{ m.content }}<end>{% endfor %}<reply>"
@@ -171,3 +171,77 @@ def test_an_option_that_the_template_never_reads_is_told_once(
             said = f"the chat template never reads {name!r}{expected}"
             notice = Fault("engine", "template_options", said)
             assert result.faults == ([notice] if expected else [])
+
+
+def test_a_developer_after_the_system_ends_its_message() -> None:
+    first_only = (
+        "{{ messages[0].content }}{% for m in messages[1:] if m.role != 'system' %}"
+        "<user>{{ m.content }}<end>{% endfor %}<reply>"
+    )
+    messages = [
+        {"role": "system", "content": "be brief"},
+        {"role": "developer", "content": "be kind"},
+        {"role": "user", "content": "hi"},
+    ]
+    with engine_writing(first_only) as engine:
+        assert engine.check(messages).text == "be brief\n\nbe kind<user>hi<end><reply>"
+
+
+# --- what OpenAI's format lets out, and some templates want ---------------------------------------
+
+WANTS_ALL = (
+    "{% for t in tools %}{{ t.function.name + t.function.description }}"
+    "{% for k, p in t.function.parameters.properties.items() %}{{ k + p.description }}{% endfor %}"
+    "{% endfor %}{% for m in messages %}{% for c in m.tool_calls or [] %}"
+    "{% if c.id | length != 9 %}{{ raise_exception('nine letters') }}{% endif %}{{ c.id }}"
+    "{% endfor %}{{ m.tool_call_id or '' }}{{ m.content }}{% endfor %}"
+)
+
+
+def conversation(*ids: str) -> list[dict[str, Any]]:
+    function = {"name": "now", "arguments": "{}"}
+    made: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    for each in ids:
+        call = {"id": each, "type": "function", "function": function}
+        made.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        made.append({"role": "tool", "tool_call_id": each, "content": "ok"})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("function", "written"),
+    [
+        ({"name": "now"}, "now"),
+        ({"name": "now", "description": "it"}, "nowit"),
+        ({"name": "now", "parameters": {"properties": {"at": {"type": "string"}}}}, "nowat"),
+    ],
+)
+def test_what_tools_need_not_say_is_filled_in_where_a_template_wants_it(
+    function: dict[str, Any], written: str
+) -> None:
+    tools = [{"type": "function", "function": function}]
+    with engine_writing(WANTS_ALL) as engine:
+        assert engine.check(conversation(), tools=tools).text == f"{written}go"
+
+
+def test_ids_of_calls_are_short_where_a_template_wants_it_and_results_still_name_them() -> None:
+    tools = [{"type": "function", "function": {"name": "now", "description": "it"}}]
+    with engine_writing(WANTS_ALL) as engine:
+        text = engine.check(conversation("call_1234567890ab", "abcdefgh9"), tools=tools).text
+    head, first, second = (
+        text.removesuffix("ok").split("go")[0],
+        *text.split("go")[1].split("ok")[:2],
+    )
+    assert head == "nowit"
+    assert first[:9] == first[9:]
+    assert first[:9].isalnum()
+    assert second == "abcdefgh9" * 2
+
+
+def test_a_template_that_refuses_that_too_is_told_by_its_first_word() -> None:
+    template = "{{ raise_exception('no calls, ' ~ messages[-1].tool_call_id) }}"
+    with (
+        engine_writing(template) as engine,
+        pytest.raises(TemplateError, match="no calls, call_12345"),
+    ):
+        engine.check(conversation("call_12345"))

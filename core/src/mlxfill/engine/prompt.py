@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from attrs import frozen
 
 from mlxfill.engine.roles import check_roles, with_known_roles
 from mlxfill.errors import InputError, TemplateError, reason
-from mlxfill.messages import for_template
+from mlxfill.messages import for_template, with_short_ids
 from mlxfill.rules import is_whole
-from mlxfill.tools import check_tools
+from mlxfill.tools import check_tools, with_all_keys
 
 BYTES = (bytes, bytearray, memoryview)
 """Sequences of numbers, but none of ids."""
@@ -118,19 +119,30 @@ def render(
     """Text of chat messages by the model's own template, ready for the reply.
 
     transformers renders it in jinja2's immutable sandbox: a template sees the messages
-    and nothing of this process.
+    and nothing of this process.  What OpenAI's format lets out or leaves open, and a template
+    refuses, is put as all of them take it: descriptions of tools, ids of calls.
     """
     if not tokenizer.has_chat_template:
         message = "this model has no chat template: give a plain prompt (--raw) instead of messages"
         raise TemplateError(message)
-    settings = {"add_generation_prompt": True, **options}
+    settings = {"add_generation_prompt": True, **options, "tokenize": False}
     try:
-        text = tokenizer.apply_chat_template(
-            list(messages), tools=list(tools) if tools else None, tokenize=False, **settings
-        )
+        return _rendered(tokenizer, messages, tools, settings)
     except Exception as error:
+        with suppress(Exception):
+            filled = with_all_keys(tools or ())
+            return _rendered(tokenizer, with_short_ids(messages), filled, settings)
         raise TemplateError(f"the chat template refused the messages: {reason(error)}") from error
-    return str(text)
+
+
+def _rendered(
+    tokenizer: Any,  # noqa: ANN401
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None,
+    settings: Mapping[str, Any],
+) -> str:
+    given = list(tools) if tools else None
+    return str(tokenizer.apply_chat_template(list(messages), tools=given, **settings))
 
 
 def renderer(tokenizer: Any) -> Callable[..., str]:  # noqa: ANN401

@@ -27,11 +27,24 @@ OWN_NAME = re.compile(rf"(?:{'|'.join(ROLES)})[^a-z]")
 def with_known_roles(messages: Sequence[dict[str, Any]], template: str) -> list[dict[str, Any]]:
     """``developer`` as ``system``, which OpenAI called it before, unless the template names it.
 
+    After a message of the system it is the end of that one: many templates take no second one, or
+    leave it out.
+
     :param template: its source, "" where there is none to look at.
     """
     if _quoted(NEWER, template):
         return list(messages)
-    return [{**m, "role": "system"} if m["role"] == NEWER else m for m in messages]
+    made: list[dict[str, Any]] = []
+    for message in messages:
+        last = made[-1] if made else {}
+        if message["role"] != NEWER:
+            made.append(message)
+        elif last.get("role") == "system":
+            texts = (last.get("content"), message.get("content"))
+            made[-1] = {**last, "content": "\n\n".join(text for text in texts if text)}
+        else:
+            made.append({**message, "role": "system"})
+    return made
 
 
 def check_roles(

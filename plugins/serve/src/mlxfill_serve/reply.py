@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 REASONING, TOOL = "reasoning", "tool"  # as ``ReplySections`` names them
 
 ID_LENGTH = 9
-"""Letters and digits of a call's id: the templates of Mistral's models take no other back, and those
-of others take any."""
+"""Letters and digits of a call's id: the templates of Mistral's models take no other back, those of
+others any."""
 
 
 class Content(NamedTuple):
