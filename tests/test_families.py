@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import mlxfill_model_tiny
+from mlxfill.model.callformats import FORMATS
 from mlxfill.testing import folder_tokenizer
 from mlxfill_serve.reply import CallArguments, CallBegun, Content, Reasoning, ReplyReader
 
@@ -245,3 +247,10 @@ def test_ids_of_calls_are_the_models_own_or_such_as_every_template_takes(
     else:
         kimi = ["functions.read:0", "functions.now:1"]
         assert ids == (kimi if family == "kimi" else ["abcdefg00", "abcdefg01"])
+
+
+def test_the_page_names_every_form_that_is_read_beyond_those_of_mlx_lm() -> None:
+    page = (HERE.parent / "docs" / "agents.md").read_text("utf-8")
+    listed = page.partition("mlxfill adds those that begin with:")[2].partition("Everything")[0]
+    named = set(re.findall(r"`(.+?)`", listed)) - {"reasoning", "[CALL_ID]"}
+    assert named == {form.start for form in FORMATS}

@@ -30,7 +30,7 @@ def for_template(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The messages with nine letters and digits as the id of each call: some templates take no other.
+    """The messages with ids of calls in nine letters and digits: some templates take no others.
 
     Equal ids stay equal, and an id of that form stays as it is.
     """

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
+from mlxfill import TemplateError
 from mlxfill_fill_strict import Kind, compiled_rows
 
 CLOSED = {"additionalProperties": False}
@@ -375,3 +376,14 @@ def test_delimiters_end_values(
     tokenizer = families.tokenizer(name)
     compiled = compiled_rows(families.request(tokenizer, [make_tool("get", "path")]))
     assert {tokenizer.decode([token]) for token in compiled.delimiters} == expected
+
+
+def test_a_template_for_tools_alone_is_compiled_with_them(families: Any, make_tool: Any) -> None:
+    request = families.request(families.tokenizer("hermes"), [make_tool("get", "path", **CLOSED)])
+
+    def render(messages: Any, tools: Any = None, **options: Any) -> str:
+        if not tools:
+            raise TemplateError("'NoneType' object is not iterable")
+        return str(request.render(messages, tools, **options))
+
+    assert compiled_rows(attrs.evolve(request, render=render)).rows == compiled_rows(request).rows

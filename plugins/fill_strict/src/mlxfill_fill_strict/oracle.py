@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
+from mlxfill import TemplateError
 from mlxfill_fill_strict.attempts import PLAIN_REPLIES, Attempts
 from mlxfill_fill_strict.calling import Call, Calling, says, ways_to_call
 from mlxfill_fill_strict.probe import Conversation, Tokenization, Tools
@@ -67,7 +68,10 @@ class Oracle:
     def leave_out_tools(self, examples: Sequence[Call]) -> None:
         """Render shorter prompts from now on, if ``examples`` stay the same without tools."""
         full = self.conversation
-        bare = Conversation.begin(full.render, None, full.options)
+        try:
+            bare = Conversation.begin(full.render, None, full.options)
+        except TemplateError:  # a template for tools alone
+            return
         messages = [self.calling.message([call]) for call in examples]
         if all(full.reply(message) == bare.reply(message) for message in messages):
             self.conversation = bare
