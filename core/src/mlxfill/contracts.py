@@ -144,7 +144,10 @@ class DraftSampling(Protocol):
     sampling: Sampling
 
     def draw(self, logits: mx.array, positions: Sequence[int]) -> mx.array:
-        """``[B, V]`` logits, one absolute position a row, to ``[B]`` ids on the device."""
+        """``[B, V]`` logits, one absolute position a row, to ``[B]`` ids on the device.
+
+        Logits are the draft model's own: temperature and filters of ``sampling`` are applied here.
+        """
 
     def evolved(self, **changes: Any) -> DraftSampling:  # noqa: ANN401 - fields of Sampling
         """The same keys with other values of ``sampling``, for drafts drawn in their own way."""
@@ -169,9 +172,12 @@ class TargetView(Protocol):
     def forward(self, ids: mx.array, cache: list[Any]) -> mx.array:
         """``[B, L]`` ids to ``[B, L, V]`` logits, by the model as it is.
 
-        ``cache``: the caller's own, an entry a layer in mlx-lm's interface; the engine's caches
-        are not touched.
+        ``cache``: the caller's own, as ``new_cache`` makes it or entries in mlx-lm's interface;
+        the engine's caches are not touched.
         """
+
+    def new_cache(self) -> list[Any]:
+        """An empty prompt cache of mlx-lm for this model, whatever kinds of entries it has."""
 
     def embed(self, ids: mx.array) -> mx.array:
         """``[B, L]`` ids to ``[B, L, H]`` rows of the target's input embedding.

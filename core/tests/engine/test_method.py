@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import mlx.core as mx
 import pytest
 from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
 from mlx_lm.models.cache import make_prompt_cache
 
-from mlxfill import InputError, PluginError
+from mlxfill import InputError, PluginError, hookimpl
 from mlxfill.testing import (
     VOCAB,
     Guest,
@@ -24,7 +25,7 @@ from mlxfill.testing import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mlxfill import Request, Result
+    from mlxfill import Request, Result, TargetView
 
 PROMPT = [5, 9, 5, 9, 5]
 EOS = 63
@@ -202,6 +203,32 @@ def test_options_about_single_tokens_are_refused(options: dict[str, Any], name: 
             engine.stream(PROMPT, **options)
         guest.method = None
         engine.check(PROMPT, **options)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3_5"])
+def test_a_method_makes_caches_of_whatever_kind_the_model_has(architecture: str) -> None:
+    @define
+    class Greedily:
+        """Decodes plainly, with what the target offers."""
+
+        target: TargetView
+        name: str = "greedily"
+
+        def generate(self, request: Request) -> Iterator[Any]:
+            cache, ids = self.target.new_cache(), list(request.prompt_ids)
+            while True:
+                logits = self.target.forward(mx.array([ids]), cache)
+                token: Any = mx.argmax(logits[0, -1]).item()
+                ids = [token]
+                yield [(token, "greedy")]
+
+    class Plugin(Guest):
+        @hookimpl
+        def mlxfill_generation_method(self, target: TargetView, request: Request) -> Any:
+            return Greedily(target) if request.prompt_ids else None
+
+    model = shared_model(architecture)
+    assert plugged(model, Plugin(), PROMPT, 8).tokens == plain(model, PROMPT, 8).tokens
 
 
 def test_a_session_does_not_mind() -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -64,10 +66,25 @@ def test_an_offer_has_its_most(engine: Any) -> None:
     assert 0 < len(engine.tokenizer.encode(short, add_special_tokens=False)) <= 2
 
 
-@pytest.mark.parametrize("wrong", [{"match": 0}, {"longest": 1}, {"forms": ["xml"]}])
-def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"."):
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"match": 0}, "match must be a whole number of at least 1, not 0"),
+        ({"longest": 1}, "longest must be a whole number of at least 2, not 1"),
+        ({"forms": ["xml"]}, "forms must be 'json' or 'url', not 'xml'"),
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(mlxfill.InputError, match=f"^{said}$"):
         EscapedSettings(**wrong)
+
+
+def test_the_config_in_the_readme_is_legal() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    block = readme.split("```toml\n")[1].split("```")[0]
+    config = mlxfill.load_config(tomllib.loads(block))
+    assert "fill-escaped" in (config.plugins.enabled or ())
+    assert config.plugin_settings("fill-escaped", EscapedSettings) == EscapedSettings()
 
 
 def test_a_reply_is_the_same_with_it(tiny_engine: Any) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from attrs import field, frozen, validators
 
-from mlxfill import Policy, Proposal, ProposalSource, Request, TokenView, hookimpl
+from mlxfill import Policy, Proposal, ProposalSource, Request, TokenView, hookimpl, rules
 
 MLXFILL_API = 1
 ORIGIN = "escaped"
@@ -24,10 +24,10 @@ FORMS: dict[str, Callable[[str], str]] = {
 class EscapedSettings:
     """The table ``[plugins.fill-escaped]``."""
 
-    match: int = field(default=3, validator=validators.ge(1))
-    longest: int = field(default=24, validator=validators.ge(2))
+    match: int = field(default=3, validator=rules.whole(1))
+    longest: int = field(default=24, validator=rules.whole(2))
     forms: list[str] = field(
-        factory=lambda: list(FORMS), validator=validators.deep_iterable(validators.in_(FORMS))
+        factory=lambda: list(FORMS), validator=validators.deep_iterable(rules.one_of(*FORMS))
     )
 
 
