@@ -58,7 +58,7 @@ class Informed:
             self.tap_layers = ()
             last = target.layer_count - 1
             has = f"the target has layers 0 to {last}"
-            why = "it gives no [B, L, H] array" if 0 <= wrong <= last else has
+            why = "it gives no [B, L, H] array" if wrong in range(last + 1) else has
             self._fail("open", ValueError(f"wants taps of layer {wrong}; {why}"))
 
     # --- what happened elsewhere ------------------------------------------------------
