@@ -37,9 +37,10 @@ FAIR = (
     "is it made for this model?",
     "more of its guesses may be refused",
     "the prewarmed cache holds no states for this drafter",
+    "max_mb of [cache] is 1",
 )
 """How faults end that are no mistakes here: drafters of random weights, without the adapter, or
-without their part of a caller's cache."""
+without their part of a caller's cache; caches that the drawn config has no room for."""
 
 
 class MismatchError(AssertionError):

@@ -186,7 +186,7 @@ class Deposit:
 
 def _no_room(asked: int, most: int) -> str:
     return (
-        f"caches of {asked / (1 << 20):.0f} MB are not kept for the next turn, which reads its"
+        f"caches of {-(-asked // (1 << 20))} MB are not kept for the next turn, which reads its"
         f" prompt again: max_mb of [cache] is {most >> 20}"
     )
 
