@@ -127,6 +127,16 @@ def test_a_broken_plugin_is_a_problem(findings: Any, site: FakeSite) -> None:
     assert "no such thing" in problem
 
 
+def test_what_two_distributions_claim_is_a_problem(findings: Any, site: FakeSite) -> None:
+    site.add("bb", commands=["jacobi"], models=["zz"])
+    site.add("cc", commands=["jacobi", "alone"], models=["zz"])
+    command, model = findings(code=1)["problems"]
+    both = "is claimed more than once, by (mlxfill-"
+    assert f"command 'jacobi' {both}" in command
+    assert f"model 'zz' {both}" in model
+    assert "keep one, for example: pip uninstall mlxfill-" in command
+
+
 def test_a_wrong_config_is_a_problem(run: Any, findings: Any) -> None:
     Path("mlxfill.toml").write_text("modle = 'x'\n[generation]\ntop_p = 2\n")
     problems = findings(code=1)["problems"]

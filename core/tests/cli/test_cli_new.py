@@ -29,6 +29,13 @@ def code_lines(source: str) -> int:
     return sum(bool(line.split("#")[0].strip()) and at not in taken for at, line in lines)
 
 
+def test_another_kind_is_refused(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "new", "demo-it", "--kind", "rewinder"]) == 2
+    said = "error: Invalid value for '--kind': 'rewinder' is not one of 'source', 'drafter'."
+    assert capsys.readouterr().err.startswith(said)
+    assert not list(workplace.iterdir())
+
+
 @pytest.mark.parametrize("kind", ["source", "drafter"])
 def test_a_new_plugin_is_a_small_whole_distribution(workplace: Path, kind: str) -> None:
     assert main(["plugins", "new", "demo-it", "--kind", kind]) == 0

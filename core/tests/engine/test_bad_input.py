@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import mlx.core as mx
@@ -13,7 +13,16 @@ import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 import mlxfill
-from mlxfill import DrafterError, DraftKind, InputError, PluginError, TemplateError
+from mlxfill import (
+    DrafterError,
+    DraftKind,
+    Engine,
+    InputError,
+    PluginError,
+    TemplateError,
+    load_config,
+)
+from mlxfill.plugins import PluginManager
 from mlxfill.testing import (
     VOCAB,
     Guest,
@@ -25,6 +34,9 @@ from mlxfill.testing import (
     shared_model,
     tiny_tokenizer,
 )
+
+if TYPE_CHECKING:
+    from mlxfill.testing.installed import FakeSite
 
 PROMPT = [7, 30, 9]
 CHAT = [{"role": "user", "content": "hi"}]
@@ -344,6 +356,26 @@ def test_a_kind_of_drafter_that_no_plugin_has() -> None:
     guest = Guest(drafter=ScriptedDrafter(script=Script(PROMPT, 1.0)))
     with pytest.raises(PluginError, match=r"\(there are: scripted\); did you mean 'scripted'\?$"):
         engine_with(shared_model("llama"), guest, draft_kind="scriptd")
+
+
+def test_a_kind_that_two_plugins_have_is_asked_of_one_by_its_name() -> None:
+    drafters = [Guest(drafter=ScriptedDrafter(script=Script(PROMPT, 1.0))) for _ in range(2)]
+    twins = PluginManager([("two", drafters[1]), ("one", drafters[0])])
+    model, tokenizer = shared_model("llama"), templated(None)
+    said = r"'scripted' is claimed by the plugins one and two; .*: --draft-kind one$"
+    with pytest.raises(PluginError, match=said):
+        Engine(model, tokenizer, plugins=twins, draft_kind="scripted")
+    with Engine(model, tokenizer, plugins=twins, draft_kind="one") as engine:
+        assert engine.drafter is not None
+        assert engine.drafter.plugin == "one"
+
+
+def test_a_kind_of_a_plugin_that_is_off_is_switched_on_first(site: FakeSite) -> None:
+    site.add("zz-draft")
+    plugins = PluginManager.load(load_config({}), [])
+    said = r"draft kind 'zz-draft' .*; zz-draft is installed, but off: list it in"
+    with pytest.raises(PluginError, match=said):
+        Engine(shared_model("llama"), templated(None), plugins=plugins, draft_kind="zz-draft")
 
 
 def test_a_drafter_where_none_can_read_it(tmp_path: Any) -> None:

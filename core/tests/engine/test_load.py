@@ -15,10 +15,13 @@ from mlx_lm.tuner.utils import linear_to_lora_layers
 
 import mlxfill
 from mlxfill.testing import plain, reference_tokens, shared_model, tiny_folder, tiny_model
+from mlxfill.testing.installed import HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from mlxfill.testing.installed import FakeSite
 
 PROMPT = [7, 30, 9, 30, 11, 4]
 
@@ -321,3 +324,16 @@ def test_a_folder_may_be_moved(folder: Path, tmp_path: Path) -> None:
     shutil.move(folder, tmp_path / "elsewhere")
     with loaded(tmp_path / "elsewhere") as engine:
         assert engine.target.path == tmp_path / "elsewhere"
+
+
+def test_a_plugin_that_failed_to_look_for_the_model_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: FakeSite
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hook = "@mlxfill.hookimpl\ndef mlxfill_resolve_model(name): return {}[name]\n"
+    site.add("zz-broken", HEADER + hook)
+    said = (
+        r"^no model folder 'nowhere'.*; plugin 'zz-broken' failed: KeyError: 'nowhere' \(mlxfill_zz"
+    )
+    with pytest.raises(mlxfill.ModelNotFoundError, match=said):
+        mlxfill.load("nowhere", plugins=["zz-broken"])

@@ -223,6 +223,8 @@ def test_a_layer_is_called_again_on_what_it_was_given_cut_to_what_stays() -> Non
     assert same(kwargs["attention_mask"], mask[:KEEP, : KEEP + 4])
     assert same(kwargs["weights"], weights[:, :KEEP])
     assert kwargs["cache"] is entry
+    taped.replay(0)
+    assert len(heard) == 1
 
 
 def test_before_the_first_window_there_is_nothing_to_repeat() -> None:

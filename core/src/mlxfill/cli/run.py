@@ -103,7 +103,8 @@ def _report(error: Exception) -> int:
     if message is not None:
         context = getattr(error, "ctx", None)
         at = getattr(context, "command_path", "mlxfill")
-        line = f"{' '.join(message().split())}{_quoting(message(), context)} (see {at} --help)"
+        said = message().replace("Value error, ", "")  # newer releases say it of every choice
+        line = f"{' '.join(said.split())}{_quoting(said, context)} (see {at} --help)"
         _say(line, of_all=True)  # all ranks were given these arguments
         return WRONG_USE
     _say(f"{type(error).__name__}: {' '.join(str(error).split())} (--debug shows where)")

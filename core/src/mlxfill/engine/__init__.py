@@ -2,7 +2,7 @@
 
 Each line imports what stands below it, never what stands above (``lint-imports`` checks that)::
 
-    loading, compat       a name to an engine; mlx-lm's ``stream_generate``
+    loading, compat       a name to an engine (finding); mlx-lm's ``stream_generate``
     engine                one model, its plugins, and what its requests share
     resume, audit, batch  what is done with whole runs
     opening               one request is put together:

@@ -8,9 +8,10 @@ from mlxfill.config import load_config
 from mlxfill.engine.checkpoint.identity import lasting
 from mlxfill.engine.checkpoint.plain import unpacked
 from mlxfill.engine.engine import Engine
+from mlxfill.engine.finding import find
 from mlxfill.errors import CheckpointError
 from mlxfill.model.given import check_name
-from mlxfill.model.loading import context_limit, find_model, load_model
+from mlxfill.model.loading import context_limit, load_model
 from mlxfill.plugins import PluginManager
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def load(  # noqa: PLR0913
     check_name(model)
     settled = load_config(config)
     manager = PluginManager.load(settled, plugins)
-    path = find_model(str(model), manager.resolve_model)
+    path = find(manager, model)
     loaded, tokenizer, model_config = load_model(path, adapter_path, group)
     engine = Engine(
         loaded,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.engine.drafter import Drafter
+from mlxfill.engine.finding import find
 from mlxfill.errors import DrafterError, MlxfillError, PluginError
-from mlxfill.model.loading import find_model
 from mlxfill.nearest import did_you_mean, plugin_meant
 from mlxfill.plugins.advice import DRAFTERS
 from mlxfill.plugins.faults import one_line, recorded
@@ -42,7 +42,7 @@ def mount(
     :param no_rewind: why the target cannot take tokens back; "" when it can.
     :raises DrafterError, PluginError, ModelNotFoundError: one line, with the remedy.
     """
-    path = None if artifact is None else find_model(str(artifact), plugins.resolve_model)
+    path = None if artifact is None else find(plugins, artifact)
     plugin, kind = _named(plugins, path, name) if name is not None else _detected(plugins, path)
     reason = no_rewind()
     if reason:
@@ -113,13 +113,19 @@ def _detects(plugin: str, kind: DraftKind, folder: Path) -> bool:
 
 def _named(plugins: PluginManager, path: Path | None, name: str) -> tuple[str, DraftKind]:
     kinds = plugins.draft_kinds()
-    for plugin, kind in kinds:
-        if name in (kind.name, plugin):
-            if kind.needs_artifact and path is None:
-                raise DrafterError(f"draft kind {name!r} needs a draft model: --draft PATH")
-            return plugin, kind
-    ours = plugin_meant(name, DRAFTERS)
-    remedy = plugins.remedy(ours) if ours else ""
+    found = [each for each in kinds if each[0] == name] or [k for k in kinds if k[1].name == name]
+    owners = sorted({plugin for plugin, _ in found})
+    if len(owners) > 1:
+        raise PluginError(
+            f"draft kind {name!r} is claimed by the plugins {' and '.join(owners)}; "
+            f"name one of them instead: --draft-kind {owners[0]}"
+        )
+    for plugin, kind in found:
+        if kind.needs_artifact and path is None:
+            raise DrafterError(f"draft kind {name!r} needs a draft model: --draft PATH")
+        return plugin, kind
+    theirs = name if plugins.is_off(name) else plugin_meant(name, DRAFTERS)
+    remedy = plugins.remedy(theirs) if theirs else ""
     slip = "" if remedy else did_you_mean(name, [kind.name for _, kind in kinds])
     raise PluginError(
         f"no plugin that is on has the draft kind {name!r} (there are: {_known(kinds)})"

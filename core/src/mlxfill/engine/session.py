@@ -251,7 +251,9 @@ class Session:
         seat.slow_at = now
         if before is None or now - before > SOON:
             return False
-        self._quarantine(seat, where, TimeoutError(f"took {took:.2f} s"))
+        limit = self.rules.propose_budget_s
+        slow = f"took {took:.2f} s, and more than {limit:.2g} s twice within {SOON} tokens"
+        self._quarantine(seat, where, TimeoutError(slow))
         return True
 
     def _check(self, proposal: Any) -> None:  # noqa: ANN401

@@ -129,6 +129,15 @@ class Catalogue:
             f"try: pip install --upgrade {claim.distribution}"
         )
 
+    def doubled(self) -> Iterator[str]:
+        """A line for each command and each model that more than one distribution claims."""
+        for kind, known in (("command", self.commands), ("model", self.models)):
+            for claims in known.values():
+                try:
+                    _only(kind, claims)
+                except PluginError as error:
+                    yield str(error)
+
 
 def installed_plugin(word: str) -> str:
     """The name of an installed plugin for that name or its last words: ``ngram``.

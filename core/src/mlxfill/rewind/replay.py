@@ -41,8 +41,13 @@ class TapedLayer:
         return self._window.size
 
     def replay(self, keep: int) -> None:
-        """Call the layer on its first ``keep`` inputs.  ``ModelError`` if it was not taped."""
+        """Call the layer on its first ``keep`` inputs, of none not at all.
+
+        :raises ModelError: it was not taped.
+        """
         call = feeding_call(self._window.tape, self._entry)
+        if keep == 0:
+            return
         size = self._window.size
         args = tuple(cut(a, keep, size) for a in call.args)
         kwargs = {k: cut(v, keep, size, mask="mask" in k) for k, v in call.kwargs.items()}

@@ -123,7 +123,10 @@ class _Makers:
         engine = self._sibling(parts.plugins, self._config)
         if engine.drafter is None:
             engine.close()
-            raise InputError(f"arm {arm}: {drafting[0]} has nothing to draft with: draft=FOLDER")
+            raise InputError(
+                f"arm {arm}: {drafting[0]} has nothing to draft with: draft=FOLDER, or, if it needs"
+                " no folder, draft_kind in the config"
+            )
         return engine
 
     def arms_that_are_on(self) -> list[str]:

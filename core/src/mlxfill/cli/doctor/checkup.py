@@ -13,6 +13,7 @@ from mlxfill.config import Config
 from mlxfill.config.environment import unread
 from mlxfill.config.show import entries
 from mlxfill.errors import ConfigError, MlxfillError
+from mlxfill.plugins import scan
 
 if TYPE_CHECKING:
     from mlxfill.cli.doctor.machine import Blas
@@ -69,7 +70,7 @@ def _check_plugins(found: Checkup, config: Config) -> None:
         found.plugins[status.name] = f"{status.version} {status.state}".strip()
         if status.problem is not None:
             found.problems.append(status.problem)
-    found.problems += mistakes_of_those_off(config)
+    found.problems += [*mistakes_of_those_off(config), *scan().doubled()]
     found.hints += unread(os.environ, keys)
 
 
