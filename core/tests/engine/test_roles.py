@@ -245,3 +245,54 @@ def test_a_template_that_refuses_that_too_is_told_by_its_first_word() -> None:
         pytest.raises(TemplateError, match="no calls, call_12345"),
     ):
         engine.check(conversation("call_12345"))
+
+
+# --- messages of the system that stand elsewhere than at the beginning --------------------
+
+FIRST_ONLY = (
+    "{% if messages[0].role in ('system', 'developer') %}<user>{{ messages[0].content }}<end>"
+    "{% endif %}{% for m in messages if m.role == 'user' %}<user>{{ m.content }}<end>{% endfor %}"
+)
+REFUSES = (
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+    "{{ raise_exception('only at the beginning') }}{% endif %}<user>{{ m.content }}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_a_later_message_that_the_template_leaves_out_is_refused(role: str) -> None:
+    assert asked(FIRST_ONLY, "system", "user", role, "user") == (
+        f"message 2 has the role {role!r}, which the chat template writes at the beginning only: "
+        "put what it says there, or into a message of the user"
+    )
+
+
+@pytest.mark.parametrize("template", [KNOWS_FOUR, NAMES_ONE])
+def test_a_later_message_that_the_template_writes_is_legal(template: str) -> None:
+    assert asked(template, "user", "system", "user") == ""
+
+
+@pytest.mark.parametrize("template", [FIRST_ONLY, REFUSES])
+@pytest.mark.parametrize(
+    "roles", [("system", "system"), ("system", "developer"), ("system", "system", "system")]
+)
+def test_several_at_the_beginning_become_one_where_the_template_takes_one(
+    template: str, roles: tuple[str, ...]
+) -> None:
+    said = [{"role": role, "content": f"said by {at}"} for at, role in enumerate((*roles, "user"))]
+    with engine_writing(template) as engine:
+        request = engine.stream(said, max_tokens=1).request
+    assert request.messages is not None
+    whole = "\n\n".join(f"said by {at}" for at in range(len(roles)))
+    assert [dict(message) for message in request.messages] == [
+        {"role": "system", "content": whole},
+        {"role": "user", "content": f"said by {len(roles)}"},
+    ]
+    assert whole in request.prompt_text
+
+
+def test_several_at_the_beginning_stay_where_the_template_takes_them() -> None:
+    said = [{"role": "system", "content": f"part {at}"} for at in range(2)]
+    with engine_writing(KNOWS_FOUR) as engine:
+        text = engine.stream([*said, {"role": "user", "content": "go"}]).request.prompt_text
+    assert text == "<user>part 0<end><user>part 1<end><user>go<end><reply>"

@@ -8,7 +8,8 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfill.engine.roles import check_roles, with_known_roles
+from mlxfill.engine.pastcalls import unreadable, with_calls_told
+from mlxfill.engine.roles import with_known_roles, written
 from mlxfill.errors import InputError, TemplateError, reason
 from mlxfill.messages import for_template, with_short_ids
 from mlxfill.rules import is_whole
@@ -55,12 +56,15 @@ def make_prompt(
     items = list(given)
     if items and all(isinstance(i, Mapping) for i in items):
         template = template_source(tokenizer, tools, options)
-        items = with_known_roles(for_template(items), template)
-        text = render(tokenizer, items, tools, options)
-        check_roles(items, text, template, lambda some: render(tokenizer, some, tools, options))
+
+        def write(some: Sequence[Mapping[str, Any]]) -> str:
+            return render(tokenizer, some, tools, options)
+
+        told = with_calls_told(for_template(items), write)
+        told, text = written(with_known_roles(told, template), template, write)
         require_text(text)
         ids = tokenizer.encode(text, add_special_tokens=False)
-        return Prompt(tuple(ids), text, tuple(items))
+        return Prompt(tuple(ids), text, tuple(told))
     wrong = [i for i in items if not is_whole(i)]
     if wrong:
         message = f"a prompt list holds token ids or messages, not {wrong[0]!r}"
@@ -132,7 +136,8 @@ def render(
         with suppress(Exception):
             filled = with_all_keys(tools or ())
             return _rendered(tokenizer, with_short_ids(messages), filled, settings)
-        raise TemplateError(f"the chat template refused the messages: {reason(error)}") from error
+        said = f"{reason(error)}{unreadable(messages)}"
+        raise TemplateError(f"the chat template refused the messages: {said}") from error
 
 
 def _rendered(

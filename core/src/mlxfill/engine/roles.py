@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from mlxfill.errors import InputError
+from mlxfill.errors import InputError, TemplateError
 from mlxfill.nearest import did_you_mean
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 """Those of OpenAI's format."""
-NEWER = "developer"
+SYSTEM, NEWER = FIRST = ("system", "developer")
+"""What comes before a conversation, by its old and its new name."""
 OWN_NAME = re.compile(rf"(?:{'|'.join(ROLES)})[^a-z]")
 """``user_1``, ``assistant-b``: somebody's own names, not slips of the pen."""
 
@@ -36,15 +37,38 @@ def with_known_roles(messages: Sequence[dict[str, Any]], template: str) -> list[
         return list(messages)
     made: list[dict[str, Any]] = []
     for message in messages:
-        last = made[-1] if made else {}
         if message["role"] != NEWER:
             made.append(message)
-        elif last.get("role") == "system":
-            texts = (last.get("content"), message.get("content"))
-            made[-1] = {**last, "content": "\n\n".join(text for text in texts if text)}
+        elif made and made[-1].get("role") == SYSTEM:
+            made[-1] = _joined(made[-1], message)
         else:
-            made.append({**message, "role": "system"})
+            made.append({**message, "role": SYSTEM})
     return made
+
+
+def written(
+    messages: Sequence[dict[str, Any]], template: str, write: Callable[[Messages], str]
+) -> tuple[list[dict[str, Any]], str]:
+    """The messages and what the template makes of them, of which it leaves out none.
+
+    Where it takes one message of the system only, those at the beginning are joined.
+
+    :param template: its source, "" where there is none to look at.
+    :param write: applies it.
+    :raises InputError: as ``check_roles``.
+    :raises TemplateError: as ``write``.
+    """
+    try:
+        text = write(messages)
+        check_roles(messages, text, template, write)
+    except (InputError, TemplateError):
+        joined = _one_system(messages)
+        if len(joined) == len(messages):
+            raise
+        text = write(joined)
+        check_roles(joined, text, template, write)
+        return joined, text
+    return list(messages), text
 
 
 def check_roles(
@@ -52,7 +76,8 @@ def check_roles(
 ) -> None:
     """Refuse a role that is misspelt, or whose message the template leaves out.
 
-    A role that the template names, or one that it writes as it stands, is legal.
+    A role that the template names, or one that it writes as it stands, is legal; but a message of
+    the system may be written at the beginning only.
 
     :param text: what the template made of ``messages``.
     :param template: its source, "" where there is none to look at.
@@ -63,19 +88,42 @@ def check_roles(
     named = {role for role in set(roles) if _quoted(role, template)}
     place = 0
     for at, role in enumerate(roles):
-        if role in named:
+        early = role in FIRST and at > 0
+        if role in named and not early:
             continue
         said = _said(messages[at])
         # Messages stand in their order: a long conversation is gone through once.
         place = text.find(said, max(place, 0))
         place = text.find(said) if place < 0 else place
-        if _misspelt(role) or (place < 0 and _left_out(at, messages, text, write)):
+        lost = place < 0 and _left_out(at, messages, text, write)
+        if lost and role in named:
+            raise InputError(
+                f"message {at} has the role {role!r}, which the chat template writes at the "
+                "beginning only: put what it says there, or into a message of the user"
+            )
+        if lost or _misspelt(role):
             known = [name for name in ROLES if name == "user" or _quoted(name, template)]
             known = known if len(known) > 1 else list(ROLES)
             hint = did_you_mean(role, known) or f"; it knows {', '.join(known)}"
             raise InputError(
                 f"message {at} has the role {role!r}, which the chat template does not know{hint}"
             )
+
+
+def _one_system(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of the system, by either name, before all others as one."""
+    made: list[dict[str, Any]] = []
+    for message in messages:
+        if len(made) == 1 and made[0].get("role") in FIRST and message.get("role") in FIRST:
+            made[0] = _joined(made[0], message)
+        else:
+            made.append(message)
+    return made
+
+
+def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    texts = (first.get("content"), second.get("content"))
+    return {**first, "content": "\n\n".join(text for text in texts if text)}
 
 
 def _quoted(role: str, template: str) -> bool:
