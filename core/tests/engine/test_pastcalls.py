@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from mlxfill import Request, TemplateError
+from mlxfill import Engine, Fault, Request, TemplateError
 from mlxfill.testing import engine_with, shared_model, tiny_tokenizer
 
 TURN = (
@@ -37,10 +37,15 @@ def conversation(arguments: Any, content: Any = "") -> list[dict[str, Any]]:
     ]
 
 
-def request(template: str, messages: list[dict[str, Any]]) -> Request:
+def engine_writing(template: str) -> Engine:
+    """An engine whose tokenizer has this chat template."""
     raw: Any = copy.deepcopy(tiny_tokenizer()._tokenizer)
     raw.chat_template = template
-    with engine_with(shared_model("llama"), tokenizer=TokenizerWrapper(raw)) as engine:
+    return engine_with(shared_model("llama"), tokenizer=TokenizerWrapper(raw))
+
+
+def request(template: str, messages: list[dict[str, Any]]) -> Request:
+    with engine_writing(template) as engine:
         return engine.stream(messages, max_tokens=1).request
 
 
@@ -77,6 +82,20 @@ def test_a_template_that_writes_no_calls_gets_the_messages_as_they_are() -> None
     assert asked.messages is not None
     assert asked.messages[1]["tool_calls"][0]["function"]["arguments"] == ARGUMENTS
     assert asked.prompt_text == "<user>hello<user><user>rain<reply>"
+
+
+def test_calls_that_a_template_leaves_out_are_told_once() -> None:
+    said = "the chat template writes no tool calls: the model sees none of earlier turns"
+    notice = Fault("engine", "messages", said)
+    messages = conversation(AS_TEXT)
+    with engine_writing(TURN.format(call=OBJECT, when="false")) as engine:
+        assert engine.generate(messages[:1], max_tokens=1).faults == []
+        engine.check(messages)  # its caller hears nothing
+        assert engine.generate(messages, max_tokens=1).faults == [notice]
+        assert engine.generate(messages, max_tokens=1).faults == []
+    for call in (OBJECT, CHAINED):
+        with engine_writing(TURN.format(call=call, when=ALWAYS)) as engine:
+            assert engine.generate(messages, max_tokens=1).faults == []
 
 
 def test_arguments_that_are_no_json_are_named_where_they_are_refused() -> None:

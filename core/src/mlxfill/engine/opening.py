@@ -211,7 +211,7 @@ class Opening:
         opened = {"prompt_tokens": len(request.prompt_ids), "seed": request.sampling.seed}
         self._notify(Event("request", opened))
         if request.messages is not None:
-            for fault in engine.unread.faults(request.template_options):
+            for fault in engine.unread.faults(request):
                 if fault not in self.faults:  # a checkpoint's request was told already
                     self._report(fault)
         if isinstance(forwarder, WatchedForwarder):

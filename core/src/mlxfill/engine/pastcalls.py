@@ -46,6 +46,17 @@ def with_calls_told(
     return list(messages)
 
 
+def writes_no_calls(write: Callable[[Sequence[Message]], str]) -> bool:
+    """Whether the template takes a conversation with a call, and leaves the call out.
+
+    :param write: applies the template.
+    """
+    try:
+        return _NAME not in write(_PROBE)
+    except Exception:  # noqa: BLE001 - a template raises what it likes
+        return False
+
+
 def unreadable(messages: Sequence[Message]) -> str:
     """``"; ..."`` that names the first call whose arguments are no JSON object, or nothing."""
     for at, message in enumerate(messages):

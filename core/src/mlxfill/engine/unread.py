@@ -1,4 +1,4 @@
-"""Options that a chat template never reads: they would do nothing, and nobody would say so."""
+"""What a chat template never reads: it would be lost, and nobody would say so."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.contracts import Fault
+from mlxfill.engine.pastcalls import writes_no_calls
 from mlxfill.engine.prompt import template_sources
 from mlxfill.nearest import did_you_mean
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from jinja2.nodes import Name, Node
+
+    from mlxfill.contracts import Request
 
 MOST = 64
 """Names that an engine looks at: whoever goes on to send new ones hears no more."""
@@ -26,20 +29,36 @@ _GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
 
 
 class Unread:
-    """Tells of each option that does nothing, once.  One object an engine.
+    """Tells of each option that does nothing, and of calls, once.  One object an engine.
 
-    To refuse them would not do: many clients send ``enable_thinking`` to every model.
+    To refuse them would not do: many clients send ``enable_thinking`` to every model, and call
+    tools of models whose template knows calls in their own markup only.
     """
 
     def __init__(self, tokenizer: Any) -> None:  # noqa: ANN401
         """``tokenizer`` is mlx-lm's wrapper; its templates are read when there is an option."""
         self._tokenizer = tokenizer
         self._seen: set[str] = set()
+        self._calls_seen = False
 
-    def faults(self, options: Mapping[str, object]) -> list[Fault]:
-        """One for each name that no template reads, and that was not looked at before."""
-        if "chat_template" in options:  # another one is read than the model's
+    def faults(self, request: Request) -> list[Fault]:
+        """One for each option that no template reads and for calls, if not looked at before."""
+        if "chat_template" in request.template_options:  # another one is read than the model's
             return []
+        return [*self._about_options(request.template_options), *self._about_calls(request)]
+
+    def _about_calls(self, request: Request) -> Iterator[Fault]:
+        """The first conversation with a call in it decides."""
+        calling = any(message.get("tool_calls") for message in request.messages or ())
+        if calling and not self._calls_seen:
+            self._calls_seen = True
+            if writes_no_calls(lambda some: request.render(some, request.tools)):
+                said = (
+                    "the chat template writes no tool calls: the model sees none of earlier turns"
+                )
+                yield Fault("engine", "messages", said)
+
+    def _about_options(self, options: Mapping[str, object]) -> list[Fault]:
         new = [name for name in options if name not in self._seen][: MOST - len(self._seen)]
         self._seen.update(new)
         return [] if not new or self._read is None else list(_about(new, self._read))
