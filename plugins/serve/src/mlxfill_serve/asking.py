@@ -131,7 +131,7 @@ def chat_question(
     """What a chat request asks.  Raises ``ApiError`` for what cannot be had."""
     for name, remedy in NOT_SERVED.items():
         if getattr(body, name) is not None:
-            raise _refused(name, remedy)
+            raise refused(name, remedy)
     body = with_allowed_tools(body)
     options = common_options(body)
     wanted = _given(body.max_completion_tokens, body.max_tokens)
@@ -157,7 +157,7 @@ def completion_questions(body: CompletionBody, settings: ServeSettings) -> list[
     for name in ("suffix", "best_of"):
         value = getattr(body, name)
         if value is not None and value != 1:
-            raise _refused(name, "leave it out")
+            raise refused(name, "leave it out")
     options = common_options(body)
     options.update(_max_tokens(_given(body.max_completion_tokens, body.max_tokens), settings))
     if body.logprobs is not None and body.logprobs is not False:
@@ -235,7 +235,7 @@ def check_audit(most: int, prompt: int, reply: int) -> None:
 def _drafting(body: Asked) -> dict[str, int]:
     """How much a request lets a drafter guess."""
     if body.draft_model not in {None, "default_model"}:
-        raise _refused("draft_model", "a drafter is chosen when the server starts: --draft")
+        raise refused("draft_model", "a drafter is chosen when the server starts: --draft")
     if body.mlxfill is not None and body.mlxfill.draft is False:
         return {"num_draft_tokens": 0}
     given = body.num_draft_tokens
@@ -290,6 +290,7 @@ def _given(first: int | None, second: int | None) -> int | None:
     return second if first is None else first
 
 
-def _refused(name: str, remedy: str) -> ApiError:
+def refused(name: str, remedy: str) -> ApiError:
+    """The field is known and would change the reply, but nothing here heeds it."""
     said = f"{name} is not supported here: {remedy}"
     return ApiError(400, said, param=name, code="unsupported_parameter")

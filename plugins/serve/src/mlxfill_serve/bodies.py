@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 Bias = dict[str, float]
 Unit = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
+FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/-]{1,128}$")]
 
 
 class Body(BaseModel):
@@ -65,7 +66,7 @@ class Message(Loose):
 class Function(Loose):
     """A function that the model may call."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/-]{1,128}$")]
+    name: FunctionName
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -126,13 +127,11 @@ class Extras(Body):
     audit: bool = False
 
 
-class Asked(Body):
-    """What chat and text completions share."""
+class Options(Body):
+    """What every request for a reply may hold."""
 
     model: str | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    max_tokens: Annotated[int, Field(ge=-1)] | None = None
     temperature: Annotated[float, Field(ge=0)] | None = None
     top_p: Unit | None = None
     top_k: Count | None = None
@@ -148,7 +147,6 @@ class Asked(Body):
     logit_bias: Bias | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
-    n: Annotated[int, Field(ge=1)] | None = None
     num_draft_tokens: Count | None = None
     draft_model: str | None = None
     adapters: str | None = None
@@ -162,6 +160,14 @@ class Asked(Body):
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
     prompt_cache_options: dict[str, Any] | None = None
+
+
+class Asked(Options):
+    """What chat and text completions share."""
+
+    stream_options: StreamOptions | None = None
+    max_tokens: Annotated[int, Field(ge=-1)] | None = None
+    n: Annotated[int, Field(ge=1)] | None = None
 
 
 class ChatBody(Asked):
