@@ -105,9 +105,9 @@ def test_what_would_change_the_reply_is_refused_with_the_remedy(
 
 
 def test_a_client_of_another_api_is_told_which_there_is(client: openai.OpenAI) -> None:
-    said = "POST /v1/responses: Not Found; there are: /v1/chat/completions"
+    said = "POST /v1/embeddings: Not Found; there are: /v1/chat/completions, /v1/responses"
     with pytest.raises(openai.NotFoundError, match=said):
-        client.responses.create(model="tiny", input="hi")
+        client.embeddings.create(model="tiny", input="hi")
 
 
 def test_a_request_whose_time_is_over_is_not_asked_again(serve_tiny: Any) -> None:

@@ -16,7 +16,7 @@ from mlxfill_serve.openapi import document
 if TYPE_CHECKING:
     import httpx
 
-SHORT = {"max_tokens": 2, "max_completion_tokens": 2, "n": 1}
+SHORT = {"max_tokens": 2, "max_completion_tokens": 2, "max_output_tokens": 2, "n": 1}
 SCHEMA = schemathesis.openapi.from_dict(document())
 FOUND: list[Any] = list(SCHEMA.get_all_operations())
 OPERATIONS = {each.ok().label: each.ok() for each in FOUND}
@@ -54,11 +54,14 @@ def test_the_document_names_every_path_and_field(http: httpx.Client) -> None:
     assert told == document()
     assert set(told["paths"]) == {
         "/v1/chat/completions",
+        "/v1/responses",
         "/v1/completions",
         "/v1/models",
         "/v1/models/{name}",
         "/health",
         "/metrics",
     }
-    fields = told["components"]["schemas"]["ChatBody"]["properties"]
+    schemas = told["components"]["schemas"]
+    assert {"input", "previous_response_id"} <= set(schemas["ResponsesBody"]["properties"])
+    fields = schemas["ChatBody"]["properties"]
     assert {"messages", "tools", "response_format", "adapters", "mlxfill"} <= set(fields)

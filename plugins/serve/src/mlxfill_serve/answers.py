@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from attrs import field, frozen
@@ -17,11 +18,12 @@ from mlxfill_serve.jobs import Audited, Ended, Token
 from mlxfill_serve.usage import usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from mlxfill import Stats
     from mlxfill_serve.choices import ChatChoice, TextChoice
     from mlxfill_serve.generation import Generation
     from mlxfill_serve.metrics import Metrics
@@ -35,25 +37,58 @@ class ClientGoneError(Exception):
     """Nobody waits for the answer any more."""
 
 
-@frozen
-class Answer:
-    """One answer.  ``kind``: OpenAI's word for the object; a chunk's is ``chunk_kind``.
+class Choice(Protocol):
+    """One reply, as entries of an answer."""
+
+    tokenizer: Any
+    tokens: list[Token]
+    reasoning_tokens: int
+    stats: Stats | None
+
+    def feed(self, token: Token) -> Iterable[dict[str, Any]]:
+        """What a token brings."""
+
+    def end(self, ended: Ended) -> Iterable[dict[str, Any]]:
+        """What was held back, and what ends the reply."""
+
+
+@frozen(kw_only=True)
+class Answer(ABC):
+    """One answer, in the form that a path of the API has.
 
     ``replies``: choices of each prompt.
     """
 
     generation: Generation
-    choices: Sequence[ChatChoice | TextChoice]
+    choices: Sequence[Choice]
     model: str
-    kind: str
-    chunk_kind: str
-    prefix: str
     metrics: Metrics
-    with_usage: bool = False
     replies: int = 1
     audits: list[dict[str, Any]] = field(factory=list)
     key: str = field(factory=lambda: uuid4().hex)
     created: int = field(factory=lambda: int(time.time()))
+
+    # --- the form ---------------------------------------------------------------------
+
+    @abstractmethod
+    def told(self) -> dict[str, Any]:
+        """The whole answer as one object."""
+
+    @abstractmethod
+    def opening(self) -> bytes:
+        """What a stream begins with."""
+
+    @abstractmethod
+    def pieces(self, entries: Sequence[dict[str, Any]]) -> bytes:
+        """Entries of choices in a stream."""
+
+    @abstractmethod
+    def closing(self) -> bytes:
+        """What a stream ends with."""
+
+    @abstractmethod
+    def broken(self, error: ApiError) -> bytes:
+        """What a stream ends with when a choice failed."""
 
     # --- one JSON object --------------------------------------------------------------
 
@@ -73,14 +108,12 @@ class Answer:
             leaving.cancel()
             collecting.cancel()
             self._leave()
-        choices = [choice.whole() for choice in self.choices]
-        told = {"choices": choices, "usage": self.usage(), **self._ours()}
-        return JSONResponse({**self._head(self.kind), **told})
+        return JSONResponse(self.told())
 
     async def _collect(self) -> None:
         async for burst in self.generation.bursts():
-            for index, event in burst:
-                self._entries(index, event)
+            for index, what in burst:
+                self._entries(index, what)
 
     # --- server-sent events -----------------------------------------------------------
 
@@ -90,22 +123,17 @@ class Answer:
         return StreamingResponse(self._events(), media_type="text/event-stream", headers=headers)
 
     async def _events(self) -> AsyncIterator[bytes]:
-        head = self._head(self.chunk_kind)
-        none: dict[str, Any] = {"usage": None} if self.with_usage else {}
         try:
-            opening = [choice.opening() for choice in self.choices]
-            yield b"".join(_event({**head, "choices": [entry], **none}) for entry in opening)
+            yield self.opening()
             async for burst in self.generation.bursts():
                 if not burst:
                     yield ALIVE
-                entries = [e for index, event in burst for e in self._entries(index, event)]
+                entries = [e for index, what in burst for e in self._entries(index, what)]
                 if entries:
-                    yield b"".join(_event({**head, **_chunk(entry), **none}) for entry in entries)
-            if self.with_usage:
-                yield _event({**head, "choices": [], "usage": self.usage(), **self._ours()})
-            yield DONE
+                    yield self.pieces(entries)
+            yield self.closing()
         except ApiError as error:
-            yield _event(error.body())
+            yield self.broken(error)
         finally:
             self._leave()
 
@@ -115,13 +143,13 @@ class Answer:
         for choice in self.choices:
             self.metrics.count(choice.tokens, choice.stats)
 
-    def _entries(self, index: int, event: object) -> list[dict[str, Any]]:
+    def _entries(self, index: int, what: object) -> list[dict[str, Any]]:
         choice = self.choices[index]
-        if isinstance(event, Token):
-            return list(choice.feed(event))
-        if isinstance(event, Audited):
-            self.audits.append(audit_told(event.found, choice.tokenizer.decode))
-        return list(choice.end(event)) if isinstance(event, Ended) else []
+        if isinstance(what, Token):
+            return list(choice.feed(what))
+        if isinstance(what, Audited):
+            self.audits.append(audit_told(what.found, choice.tokenizer.decode))
+        return list(choice.end(what)) if isinstance(what, Ended) else []
 
     # --- both -------------------------------------------------------------------------
 
@@ -130,9 +158,51 @@ class Answer:
         stats = [choice.stats for choice in self.choices if choice.stats is not None]
         return usage(stats, self.replies, sum(choice.reasoning_tokens for choice in self.choices))
 
-    def _ours(self) -> dict[str, Any]:
+    def audit(self) -> dict[str, Any]:
         """What mlxfill adds to the whole: an audit has one reply."""
-        return {"mlxfill": {"audit": self.audits[0]}} if self.audits else {}
+        return {"audit": self.audits[0]} if self.audits else {}
+
+
+@frozen(kw_only=True)
+class CompletionAnswer(Answer):
+    """A completion.  ``kind``: OpenAI's word for the object; a chunk's is ``chunk_kind``."""
+
+    choices: Sequence[ChatChoice | TextChoice]
+    kind: str
+    chunk_kind: str
+    prefix: str
+    with_usage: bool = False
+
+    def told(self) -> dict[str, Any]:
+        """The whole answer as one object."""
+        choices = [choice.whole() for choice in self.choices]
+        told = {"choices": choices, "usage": self.usage(), **self._ours()}
+        return {**self._head(self.kind), **told}
+
+    def opening(self) -> bytes:
+        """The first chunk of each choice."""
+        return self.pieces([choice.opening() for choice in self.choices])
+
+    def pieces(self, entries: Sequence[dict[str, Any]]) -> bytes:
+        """A chunk for each entry."""
+        head = self._head(self.chunk_kind)
+        none: dict[str, Any] = {"usage": None} if self.with_usage else {}
+        return b"".join(event({**head, **_chunk(entry), **none}) for entry in entries)
+
+    def closing(self) -> bytes:
+        """The counts, where they are wanted, and OpenAI's word for the end."""
+        if not self.with_usage:
+            return DONE
+        told = {"choices": [], "usage": self.usage(), **self._ours()}
+        return event({**self._head(self.chunk_kind), **told}) + DONE
+
+    def broken(self, error: ApiError) -> bytes:
+        """OpenAI's error object."""
+        return event(error.body())
+
+    def _ours(self) -> dict[str, Any]:
+        audit = self.audit()
+        return {"mlxfill": audit} if audit else {}
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {
@@ -149,8 +219,11 @@ def _chunk(entry: dict[str, Any]) -> dict[str, Any]:
     return {"choices": [entry]} if ours is None else {"choices": [entry], "mlxfill": ours}
 
 
-def _event(data: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
+def event(data: dict[str, Any], kind: str | None = None) -> bytes:
+    """A server-sent event; ``kind`` is its name."""
+    name = "" if kind is None else f"event: {kind}\n"
+    told = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return f"{name}data: {told}\n\n".encode()
 
 
 async def _hang_up(request: Request) -> None:

@@ -18,6 +18,7 @@ from mlxfill_serve.guard import Guard
 from mlxfill_serve.metrics import CONTENT_TYPE, Measured, Metrics
 from mlxfill_serve.models import Models
 from mlxfill_serve.openapi import document
+from mlxfill_serve.responses.store import ResponseStore
 from mlxfill_serve.settings import ServeSettings
 from mlxfill_serve.static import page_routes
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from mlxfill_serve.worker import EngineThread
 
 NOT_FOUND = 404
-API = ("/v1/chat/completions", "/v1/completions", "/v1/models")
+API = ("/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/models")
 """What clients that ask for another path can be set to."""
 
 
@@ -41,7 +42,8 @@ def make_app(
     settled = settings or ServeSettings()
     metrics = Metrics(worker)
     models = Models(name, tuple(settled.adapters))
-    api = Endpoints(worker, models, settled, metrics)
+    store = ResponseStore(longest=settled.max_body)
+    api = Endpoints(worker, models, settled, metrics, store)
 
     async def measured(_: Request) -> Response:
         return Response(metrics.page(), media_type=CONTENT_TYPE)
@@ -52,6 +54,7 @@ def make_app(
     routes = [
         Route("/v1/chat/completions", api.chat, methods=["POST"]),
         Route("/chat/completions", api.chat, methods=["POST"]),
+        Route("/v1/responses", api.respond, methods=["POST"]),
         Route("/v1/completions", api.complete, methods=["POST"]),
         Route("/v1/models", api.list_models, methods=["GET"]),
         Route("/v1/models/{name:path}", api.one_model, methods=["GET"]),

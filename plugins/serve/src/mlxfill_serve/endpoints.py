@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 from starlette.responses import JSONResponse, Response
 
-from mlxfill_serve.answers import Answer, ClientGoneError
+from mlxfill_serve.answers import ClientGoneError, CompletionAnswer
 from mlxfill_serve.asking import audit_wanted, chat_question, check_replies, completion_questions
 from mlxfill_serve.bodies import ChatBody, CompletionBody
 from mlxfill_serve.choices import ChatChoice, TextChoice
@@ -16,19 +16,34 @@ from mlxfill_serve.errors import dead_engine
 from mlxfill_serve.generation import Generation
 from mlxfill_serve.reading import B, read_body
 from mlxfill_serve.reply import ReplyReader
+from mlxfill_serve.responses.answers import ResponseAnswer
+from mlxfill_serve.responses.asking import chat_body, in_words_of_responses
+from mlxfill_serve.responses.bodies import ResponsesBody
+from mlxfill_serve.responses.choice import ResponseChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
 
     from mlxfill import Engine
+    from mlxfill_serve.answers import Answer
     from mlxfill_serve.asking import Question
-    from mlxfill_serve.bodies import Asked
+    from mlxfill_serve.bodies import Asked, Options
     from mlxfill_serve.metrics import Metrics
     from mlxfill_serve.models import Models
+    from mlxfill_serve.responses.store import ResponseStore
     from mlxfill_serve.settings import ServeSettings
     from mlxfill_serve.worker import EngineThread
+
+
+@frozen
+class Chat:
+    """A chat request that is being answered, with a reader for each choice."""
+
+    model: str
+    generation: Generation
+    readers: Sequence[ReplyReader]
 
 
 @frozen
@@ -39,6 +54,7 @@ class Endpoints:
     models: Models
     settings: ServeSettings
     metrics: Metrics
+    store: ResponseStore
 
     @property
     def tokenizer(self) -> Any:  # noqa: ANN401 - mlx-lm's wrapper, untyped
@@ -56,37 +72,48 @@ class Endpoints:
     async def chat(self, request: Request) -> Response:
         """``POST /v1/chat/completions``."""
         body = await self._body(request, ChatBody)
-        name, adapters = self.models.chosen(body.model, body.adapters)
-
-        def read() -> list[Question]:
-            question = chat_question(body, self.settings, self.tokenizer)
-            return [question.under(adapters).read(self.engine)]
-
-        generation, (question,) = await self._begin(read, body, 1)
-        opened = await generation.opened()
-        most = 1 if body.parallel_tool_calls is False else None
+        chat = await self._chat(body)
         choices = [
             ChatChoice(
                 index,
-                ReplyReader(self.tokenizer, question.typed_tools, each.prompt_text, most=most),
+                reader,
                 self.tokenizer,
                 with_logprobs=bool(body.logprobs),
                 with_origins=_origins(body),
             )
-            for index, each in enumerate(opened)
+            for index, reader in enumerate(chat.readers)
         ]
-        answer = Answer(
-            generation,
-            choices,
-            name,
-            "chat.completion",
-            "chat.completion.chunk",
-            "chatcmpl",
-            self.metrics,
-            _usage_wanted(body),
-            body.n or 1,
+        answer = CompletionAnswer(
+            generation=chat.generation,
+            choices=choices,
+            model=chat.model,
+            metrics=self.metrics,
+            replies=body.n or 1,
+            kind="chat.completion",
+            chunk_kind="chat.completion.chunk",
+            prefix="chatcmpl",
+            with_usage=_usage_wanted(body),
         )
         return await self._answered(answer, body, request)
+
+    async def respond(self, request: Request) -> Response:
+        """``POST /v1/responses``."""
+        body = await self._body(request, ResponsesBody)
+        items = self.store.said(body)
+        with in_words_of_responses():
+            asked = chat_body(body, items)
+            chat = await self._chat(asked)
+            (reader,) = chat.readers
+            choice = ResponseChoice(reader, self.tokenizer, with_logprobs=bool(asked.logprobs))
+            answer = ResponseAnswer(
+                generation=chat.generation,
+                choices=[choice],
+                model=chat.model,
+                metrics=self.metrics,
+                body=body,
+                keep=None if body.store is False else partial(self.store.keep, items),
+            )
+            return await self._answered(answer, body, request)
 
     async def complete(self, request: Request) -> Response:
         """``POST /v1/completions``."""
@@ -109,17 +136,16 @@ class Endpoints:
             )
             for index, each in enumerate(opened)
         ]
-        kind = "text_completion"
-        answer = Answer(
-            generation,
-            choices,
-            name,
-            kind,
-            kind,
-            "cmpl",
-            self.metrics,
-            _usage_wanted(body),
-            body.n or 1,
+        answer = CompletionAnswer(
+            generation=generation,
+            choices=choices,
+            model=name,
+            metrics=self.metrics,
+            replies=body.n or 1,
+            kind="text_completion",
+            chunk_kind="text_completion",
+            prefix="cmpl",
+            with_usage=_usage_wanted(body),
         )
         return await self._answered(answer, body, request)
 
@@ -147,6 +173,23 @@ class Endpoints:
     async def _body(self, request: Request, kind: type[B]) -> B:
         return await read_body(request, kind, self.settings.max_body, self.settings.timeout)
 
+    async def _chat(self, body: ChatBody) -> Chat:
+        """Have a chat request answered."""
+        name, adapters = self.models.chosen(body.model, body.adapters)
+
+        def read() -> list[Question]:
+            question = chat_question(body, self.settings, self.tokenizer)
+            return [question.under(adapters).read(self.engine)]
+
+        generation, (question,) = await self._begin(read, body, 1)
+        opened = await generation.opened()
+        most = 1 if body.parallel_tool_calls is False else None
+        readers = [
+            ReplyReader(self.tokenizer, question.typed_tools, each.prompt_text, most=most)
+            for each in opened
+        ]
+        return Chat(name, generation, readers)
+
     async def _begin(
         self, read: Callable[[], list[Question]], body: Asked, prompts: int
     ) -> tuple[Generation, list[Question]]:
@@ -162,7 +205,7 @@ class Endpoints:
             ]
             return Generation(self.worker, openers), questions
 
-    async def _answered(self, answer: Answer, body: Asked, request: Request) -> Response:
+    async def _answered(self, answer: Answer, body: Options, request: Request) -> Response:
         if body.stream:
             return answer.stream()
         try:

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from mlxfill_serve.bodies import ChatBody, CompletionBody
+from mlxfill_serve.responses.bodies import ResponsesBody
 
 _REF = "#/components/schemas/"
 _ERROR = {
@@ -31,7 +32,7 @@ _ERROR = {
 def document() -> dict[str, Any]:
     """OpenAPI 3.1."""
     _, schemas = models_json_schema(
-        [(ChatBody, "validation"), (CompletionBody, "validation")],
+        [(body, "validation") for body in (ChatBody, CompletionBody, ResponsesBody)],
         ref_template=f"{_REF}{{model}}",
     )
     return {
@@ -39,6 +40,7 @@ def document() -> dict[str, Any]:
         "info": {"title": "mlxfill", "version": version("mlxfill-serve")},
         "paths": {
             "/v1/chat/completions": {"post": _generating("chat", "ChatBody")},
+            "/v1/responses": {"post": _generating("respond", "ResponsesBody")},
             "/v1/completions": {"post": _generating("complete", "CompletionBody")},
             "/v1/models": {"get": _reading("list_models", {})},
             "/v1/models/{name}": {"get": _reading("one_model", {"parameters": [_NAME]})},
