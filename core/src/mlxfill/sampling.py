@@ -120,7 +120,7 @@ class Sampling:
         named = {"logit_bias": self.logit_bias or (), "xtc_special_tokens": self.xtc_special_tokens}
         for name, tokens in named.items():
             for token in tokens:
-                if not isinstance(token, int) or not 0 <= token < size:
+                if not rules.is_whole(token) or not 0 <= token < size:
                     message = f"{name} names token {token!r}; the vocabulary is 0 to {size - 1}"
                     raise InputError(message)
 

@@ -236,6 +236,11 @@ def test_an_option_that_is_not_legal(name: str, value: Any, legal: str) -> None:
     refused({name: value}, name, legal)
 
 
+@pytest.mark.parametrize("name", ["eos_token_ids", "delimiters", "sources"])
+def test_an_iterator_is_no_list_and_would_be_empty_when_it_is_looked_at_again(name: str) -> None:
+    refused({name: iter([3])}, f"{name} must be a list of", "iterator")
+
+
 def test_sampling_given_twice() -> None:
     refused({"sampling": {"seed": 1}, "temperature": 0.5}, "temperature", "not both")
 

@@ -326,6 +326,9 @@ def test_a_finished_one_says_it_all_again_and_may_be_made_longer(tmp_path: Path)
     assert resumed(model, file, max_tokens=COUNT + 20).tokens == longer.tokens
     with pytest.raises(InputError, match="max_tokens must be at least"):
         resumed(model, file, max_tokens=3)
+    for wrong in ("20", None, 2.5):
+        with pytest.raises(InputError, match=f"a whole number of at least -1, not {wrong!r}"):
+            resumed(model, file, max_tokens=wrong)
 
 
 def test_a_resumed_run_goes_on_saving(tmp_path: Path) -> None:

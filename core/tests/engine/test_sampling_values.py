@@ -110,7 +110,7 @@ def test_what_depends_on_the_vocabulary() -> None:
         expected = f"top_k must be below the vocabulary size 40, not {wrong}"
         assert str(refused.value) == expected
     named: Any
-    for named in (40, 41, -1, -40, "a", 1.0, None):
+    for named in (40, 41, -1, -40, "a", 1.0, None, True):
         with pytest.raises(InputError) as refused:
             Sampling(logit_bias={3: 1.0, named: 1.0}).check_vocabulary(VOCABULARY)
         expected = f"logit_bias names token {named!r}; the vocabulary is 0 to 39"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from mlxfill.engine.results import PromptCache
@@ -38,12 +38,12 @@ def functions(_: object, attribute: Any, value: Iterable[object]) -> None:  # no
 
 
 def ids(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
-    """Token ids, or None."""
+    """Token ids, or None.  An iterator is none: looked at here, it would be empty later."""
     if value is None:
         return
-    held = list(value) if isinstance(value, Iterable) else [value]
+    held = list(value) if isinstance(value, Collection) else [value]
     wrong = [v for v in held if not is_whole(v)]
-    if wrong or not isinstance(value, Iterable):
+    if wrong or not isinstance(value, Collection):
         refuse(attribute, "a list of token ids", (wrong or held)[0])
 
 
@@ -54,10 +54,10 @@ def path(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
 
 
 def names(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
-    """A list of strings, or None."""
+    """A list of strings, or None; no iterator, as with ``ids``."""
     if value is None:
         return
-    held = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    held = list(value) if isinstance(value, Collection) and not isinstance(value, str) else [value]
     wrong = [v for v in held if not isinstance(v, str)]
     if wrong or held == [value]:
         refuse(attribute, "a list of names", (wrong or held)[0])

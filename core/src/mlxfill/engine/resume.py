@@ -107,10 +107,11 @@ class Resumption:
         missing = [name for name in self._request["needs"] if not self._given.get(name)]
         if missing:
             raise CheckpointError(f"it was made with {missing[0]}=...: give the same again")
-        generated, most = len(self._tokens), self._given.get("max_tokens", -1)
+        made = make_options({}, {**stored, **self._given})
+        generated, most = len(self._tokens), made.max_tokens
         if 0 <= most < generated:
             raise InputError(f"max_tokens must be at least {generated}, what is there, not {most}")
-        return make_options({}, {**stored, **self._given})
+        return made
 
     def _ending(self, options: Options) -> Ending | None:
         reason = self._content["ending"]
