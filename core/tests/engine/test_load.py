@@ -293,8 +293,11 @@ def test_a_damaged_folder_is_named_in_one_line(
     [
         ("no/such/folder", "no model folder"),
         ("./nowhere", "no model folder"),
+        ("~nobody-of-that-name/x", "no model folder '~nobody-of-that-name/x': Could not"),
+        ("x" * 5000, "^no model folder 'x{120}': File name too long$"),
         ("tiny", "pip install mlxfill-model-tiny"),
     ],
+    ids=["folder", "here", "home", "long", "plugin"],
 )
 def test_a_model_that_is_nowhere_is_named(
     name: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

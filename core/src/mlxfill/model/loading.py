@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EMBEDDED = ("tiny", "tiny-draft", "tiny-mtp")
 INDEX = "model.safetensors.index.json"
 LONGEST = 120
-"""Characters of what the hub says that are shown."""
+"""Characters of a name, and of what the hub says, that are shown."""
 
 
 def require_backend() -> None:
@@ -47,9 +47,13 @@ def find_model(name: str, resolve: Callable[[str], Path | None]) -> Path:
     if not name:
         message = "the name of the model is empty: give a folder, a plugin's model or a hub id"
         raise ModelNotFoundError(message)
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return path
+    try:
+        path = Path(name).expanduser()
+        if path.is_dir():
+            return path
+    except (OSError, RuntimeError) as error:  # too long, not to be looked into, nobody's home
+        why = getattr(error, "strerror", None) or reason(error)
+        raise ModelNotFoundError(f"no model folder {name[:LONGEST]!r}: {why}") from error
     resolved = resolve(name)
     if resolved is not None:
         return resolved
