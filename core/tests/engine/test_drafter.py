@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import pytest
 
-from mlxfill import DrafterError, DraftKind, Policy, Sampling
+from mlxfill import DrafterError, DraftKind, Policy, Sampling, hookimpl
 from mlxfill.engine.drafter import TRIED, ChainSurvival, Drafter, measured_cost
 from mlxfill.engine.gate import CostCurve, Gate
 from mlxfill.model.target import Target
@@ -100,6 +100,24 @@ def test_a_broken_head_that_was_asked_for_stops_the_start(release: Path) -> None
     heads = Heads(error=RuntimeError("no\nmemory"))
     with pytest.raises(DrafterError, match=r"'guest' failed to load .*: RuntimeError: no memory"):
         engine_at(release, heads, draft=release / "mtp")
+
+
+class Broken(Guest):
+    """Fails when it is asked what it can draft with."""
+
+    @hookimpl
+    def mlxfill_draft_kinds(self) -> list[DraftKind]:
+        raise LookupError(self.name)
+
+
+def test_what_fails_while_a_drafter_is_looked_for_is_in_the_faults_of_each_result() -> None:
+    guests = Broken(name="broken"), Guest.drafting(PROMPT, 0.0)
+    with engine_with(shared_model("llama"), *guests) as engine:
+        for _ in range(2):
+            found = engine.generate(PROMPT, max_tokens=3).faults
+            assert [(each.plugin, each.where) for each in found] == [
+                ("broken", "mlxfill_draft_kinds")
+            ]
 
 
 # --- what is learnt ---------------------------------------------------------------------

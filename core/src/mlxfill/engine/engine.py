@@ -137,6 +137,7 @@ class Engine:
         except BaseException:
             self.target.close()
             raise
+        self.faults += [fault for fault in self.plugins.faults if fault not in self.faults]
         settle_randomness()
         drafter = self.drafter and (self.drafter.plugin, self.drafter.provider.weights_bytes)
         self.team.check_same("drafter", drafter)

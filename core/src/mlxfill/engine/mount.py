@@ -120,7 +120,8 @@ def _named(plugins: PluginManager, path: Path | None, name: str) -> tuple[str, D
             f"draft kind {name!r} is claimed by the plugins {' and '.join(owners)}; "
             f"name one of them instead: --draft-kind {owners[0]}"
         )
-    for plugin, kind in found:
+    if found:
+        plugin, kind = found[0]
         if kind.needs_artifact and path is None:
             raise DrafterError(f"draft kind {name!r} needs a draft model: --draft PATH")
         return plugin, kind
