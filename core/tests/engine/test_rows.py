@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from mlxfill.testing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from mlxfill import Engine, Request
     from mlxfill.engine import Result
@@ -295,6 +296,33 @@ def test_a_run_has_one_reader() -> None:
             rows.round()
         checked(first.result(), alone("llama", 0, 0), 12)
         checked(second.result(), alone("llama", 2, 0), 12)
+
+
+def test_weights_are_wired_once_and_only_while_there_are_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wired: list[object] = []
+
+    @contextmanager
+    def limit(model: object, _: object) -> Iterator[None]:
+        wired.append(model)
+        yield
+        wired.remove(model)
+
+    monkeypatch.setattr("mlxfill.engine.scheduler.wired_limit", limit)
+    with engine_with(shared_model("llama")) as engine:
+        rows = RowScheduler(engine)
+        for ends in ("dropped", "read", "dropped"):
+            runs = [opened(engine, 0, 0, 3), opened(engine, 2, 0, 3)]
+            for run in runs:
+                rows.add(run)
+            assert wired == [engine.model]
+            rows.round()
+            while ends == "read" and len(rows):
+                rows.round()
+            for run in runs:
+                rows.drop(run)
+            assert (len(rows), wired) == (0, [])
 
 
 def test_every_forward_of_a_row_is_counted_as_something() -> None:

@@ -170,8 +170,6 @@ class RowScheduler:
             out += self._round(table)
         for seated in list(self._turns):
             out += self._alone(seated)
-        if not len(self):
-            self._wired.close()
         return out
 
     def _switch(self, run: Run) -> None:
@@ -349,6 +347,8 @@ class RowScheduler:
             return
         seated.gone = True
         self._everyone.remove(seated)
+        if not len(self):
+            self._wired.close()
         if seated.stage is not None:
             seated.stage.close()
         if self._reading.pop(seated.run, None) is not None:
