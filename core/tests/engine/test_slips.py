@@ -129,6 +129,22 @@ def test_a_name_in_the_place_of_a_model_is_told_what_to_do() -> None:
         mlxfill.load(model)
 
 
+def test_values_of_sampling_stand_beside_those_of_mlx_lm() -> None:
+    model, tokenizer = shared_model("llama"), tiny_tokenizer()
+    values = {"temperature": 0.9, "seed": 4}
+
+    def answered(**given: Any) -> list[int]:
+        options = {"plugins": [], "config": {"generation": {"top_k": 1}}}
+        pieces = mlxfill.stream_generate(
+            model, tokenizer, PROMPT, 9, engine_options=options, **given
+        )
+        return [piece.token for piece in pieces]
+
+    assert answered(**values) == answered(sampling=values) != answered()
+    with pytest.raises(InputError, match="give seed inside sampling or beside it, not both"):
+        answered(sampling=values, seed=4)
+
+
 def test_a_result_is_shown_without_its_ids() -> None:
     with engine_with(shared_model("llama")) as engine:
         result = engine.generate(PROMPT, max_tokens=40, logprobs=True, top_logprobs=2, seed=1)

@@ -9,10 +9,10 @@ import mlx.core as mx
 from mlx_lm.generate import GenerationResponse, generation_stream
 
 from mlxfill.engine.engine import Engine
+from mlxfill.engine.options import SAMPLING_NAMES
 from mlxfill.engine.results import SAMPLED
 from mlxfill.errors import InputError
 from mlxfill.model.given import check_loaded
-from mlxfill.sampling import Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MLX_LM_DEFAULTS = {
     "logprobs": True,
-    "sampling": Sampling(),
     "max_kv_size": None,
     "prefill_step_size": 2048,
     "kv_bits": None,
@@ -80,6 +79,8 @@ def stream_generate(  # noqa: PLR0913, PLR0917 - mlx-lm's signature
     kwargs.pop("num_draft_tokens", None)
     if "prompt_progress_callback" in kwargs:
         kwargs["on_prefill_progress"] = kwargs.pop("prompt_progress_callback")
+    if kwargs.get("sampling") is None:  # what the config says does not count
+        kwargs["sampling"] = {name: kwargs.pop(name) for name in SAMPLING_NAMES & kwargs.keys()}
     options = {**MLX_LM_DEFAULTS, **kwargs}
     engine = _engine(model, tokenizer, stream, dict(engine_options or {}))
     run = engine.stream(prompt, max_tokens=max_tokens, **options)
