@@ -296,3 +296,24 @@ def test_several_at_the_beginning_stay_where_the_template_takes_them() -> None:
     with engine_writing(KNOWS_FOUR) as engine:
         text = engine.stream([*said, {"role": "user", "content": "go"}]).request.prompt_text
     assert text == "<user>part 0<end><user>part 1<end><user>go<end><reply>"
+
+
+@pytest.mark.parametrize(
+    ("template", "roles"),
+    [
+        (KNOWS_FOUR, ("system", "developer", "user", "usr")),
+        (REFUSES, ("system", "system", "user", "usr")),
+        (REFUSES, ("system", "developer", "system", "usr", "user")),
+        (KNOWS_FOUR, ("user", "system", "developer", "user", "usr", "user")),
+    ],
+)
+def test_a_message_has_the_callers_number_where_others_were_joined(
+    template: str, roles: tuple[str, ...]
+) -> None:
+    assert asked(template, *roles).startswith(f"message {roles.index('usr')} has the role 'usr'")
+
+
+def test_a_later_message_has_the_role_that_the_caller_gave_it() -> None:
+    template = FIRST_ONLY.replace("in ('system', 'developer')", "== 'system'")
+    told = asked(template, "system", "developer", "user", "developer", "user")
+    assert told.startswith("message 3 has the role 'developer', which the chat template writes at")

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from mlxfill.engine.pastcalls import unreadable, with_calls_told
-from mlxfill.engine.roles import with_known_roles, written
+from mlxfill.engine.roles import written
 from mlxfill.errors import InputError, TemplateError, reason
 from mlxfill.messages import for_template, with_short_ids
 from mlxfill.rules import is_whole
@@ -61,7 +61,7 @@ def make_prompt(
             return render(tokenizer, some, tools, options)
 
         told = with_calls_told(for_template(items), write)
-        told, text = written(with_known_roles(told, template), template, write)
+        told, text = written(told, template, write)
         require_text(text)
         ids = tokenizer.encode(text, add_special_tokens=False)
         return Prompt(tuple(ids), text, tuple(told))

@@ -47,9 +47,9 @@ def with_known_roles(messages: Sequence[dict[str, Any]], template: str) -> list[
 
 
 def written(
-    messages: Sequence[dict[str, Any]], template: str, write: Callable[[Messages], str]
+    given: Sequence[dict[str, Any]], template: str, write: Callable[[Messages], str]
 ) -> tuple[list[dict[str, Any]], str]:
-    """The messages and what the template makes of them, of which it leaves out none.
+    """The messages in known roles and what the template makes of them; it leaves out none.
 
     Where it takes one message of the system only, those at the beginning are joined.
 
@@ -58,21 +58,26 @@ def written(
     :raises InputError: as ``check_roles``.
     :raises TemplateError: as ``write``.
     """
+    messages = with_known_roles(given, template)
     try:
         text = write(messages)
-        check_roles(messages, text, template, write)
+        check_roles(messages, text, template, write, given)
     except (InputError, TemplateError):
         joined = _one_system(messages)
         if len(joined) == len(messages):
             raise
         text = write(joined)
-        check_roles(joined, text, template, write)
+        check_roles(joined, text, template, write, given)
         return joined, text
-    return list(messages), text
+    return messages, text
 
 
 def check_roles(
-    messages: Messages, text: str, template: str, write: Callable[[Messages], str]
+    messages: Messages,
+    text: str,
+    template: str,
+    write: Callable[[Messages], str],
+    given: Messages | None = None,
 ) -> None:
     """Refuse a role that is misspelt, or whose message the template leaves out.
 
@@ -82,6 +87,7 @@ def check_roles(
     :param text: what the template made of ``messages``.
     :param template: its source, "" where there is none to look at.
     :param write: applies it to other messages.
+    :param given: the caller's, of which those of the system may have been renamed and joined.
     :raises InputError: names the message, its role and those that the template knows.
     """
     roles = [str(message.get("role")) for message in messages]
@@ -98,7 +104,7 @@ def check_roles(
         lost = place < 0 and _left_out(at, messages, text, write)
         if lost and role in named:
             raise InputError(
-                f"message {at} has the role {role!r}, which the chat template writes at the "
+                f"{_as_given(at, messages, given)}, which the chat template writes at the "
                 "beginning only: put what it says there, or into a message of the user"
             )
         if lost or _misspelt(role):
@@ -106,8 +112,19 @@ def check_roles(
             known = known if len(known) > 1 else list(ROLES)
             hint = did_you_mean(role, known) or f"; it knows {', '.join(known)}"
             raise InputError(
-                f"message {at} has the role {role!r}, which the chat template does not know{hint}"
+                f"{_as_given(at, messages, given)}, which the chat template does not know{hint}"
             )
+
+
+def _as_given(at: int, messages: Messages, given: Messages | None) -> str:
+    """Number and role of a message in the caller's list, where those of the system stand apart."""
+    given = messages if given is None else given
+    # All others are the same, in the same order: they tell how many were joined before.
+    ours, theirs = (
+        [n for n, m in enumerate(each) if m.get("role") not in FIRST] for each in (messages, given)
+    )
+    number = at + max((b - a for a, b in zip(ours, theirs, strict=True) if a <= at), default=0)
+    return f"message {number} has the role {str(given[number].get('role'))!r}"
 
 
 def _one_system(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
