@@ -12,13 +12,18 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from mlxfill_model_tiny import held_out_asks
 from mlxfill_serve.errors import ApiError
+from mlxfill_serve.jobs import Ended, Token
+from mlxfill_serve.reply import ReplyReader
 from mlxfill_serve.responses.bodies import MessageItem, ResponsesBody
+from mlxfill_serve.responses.choice import ResponseChoice
 from mlxfill_serve.responses.store import ResponseStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import httpx
+
+    import mlxfill
 
 PATH, CHAT = "/v1/responses", "/v1/chat/completions"
 ASKED = "Where is send_key used?"
@@ -230,6 +235,29 @@ def test_pieces_add_up_to_their_items(http: httpx.Client) -> None:
     for item in events[-1]["response"]["output"]:
         assert texts.pop(item["id"]) == item["content"][0]["text"]
     assert texts == {}
+
+
+def test_each_text_and_call_is_an_item_in_its_order(plain: mlxfill.Engine) -> None:
+    call = f'<tool_call>\n{{"name": "{CALLED}", "arguments": {{"query": "%s"}}}}\n</tool_call>'
+    text = f"<think>Hm.</think>\n\nTwo of them.{call % 'a'}\n{call % 'b'}Done."
+    reader = ReplyReader(plain.tokenizer, ASK.tools, "")
+    choice = ResponseChoice(reader, plain.tokenizer, with_logprobs=False)
+    events: list[Any] = []
+    for at in range(0, len(text), 3):
+        events += choice.feed(Token(text[at : at + 3], 0, "sampled"))
+    stats = plain.generate(ASKED, max_tokens=1).stats
+    events += choice.end(Ended("stop", stats))
+    assert said(choice.output) == [
+        ("reasoning", "Hm."),
+        ("message", "Two of them."),
+        ("function_call", CALLED, '{"query": "a"}'),
+        ("function_call", CALLED, '{"query": "b"}'),
+        ("message", "Done."),
+    ]
+    places = [event["output_index"] for event in events]
+    assert places == sorted(places)
+    added = [e["item"]["id"] for e in events if e["type"] == "response.output_item.added"]
+    assert added == [item["id"] for item in choice.output]
 
 
 def test_what_was_cut_off_is_incomplete(http: httpx.Client) -> None:

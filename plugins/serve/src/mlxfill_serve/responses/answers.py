@@ -53,7 +53,7 @@ class ResponseAnswer(Answer):
         return f"resp_{self.key}"
 
     def told(self) -> dict[str, Any]:
-        """The complete response."""
+        """The complete response.  From now on others can go on from it."""
         (choice,) = self.choices
         if self.keep is not None:
             self.keep(self.name, choice.output)
@@ -79,7 +79,7 @@ class ResponseAnswer(Answer):
         )
 
     def closing(self) -> bytes:
-        """The complete response."""
+        """The event with the complete response."""
         response = self.told()
         return self.pieces([{"type": f"response.{response['status']}", "response": response}])
 
