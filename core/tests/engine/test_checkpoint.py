@@ -374,6 +374,23 @@ def test_what_a_file_cannot_hold_must_be_given_again() -> None:
         resumed(model, left[0], temperature=1.0)
 
 
+@pytest.mark.parametrize("odd", [{1, 2}, object(), {(1, 2): 3}])
+def test_a_request_that_no_file_can_hold_is_refused_before_it_is_answered(
+    odd: object, tmp_path: Path
+) -> None:
+    with engine_with(shared_model("llama")) as engine:
+        with pytest.raises(CheckpointError, match=r"cannot hold the .* at template_options"):
+            engine.stream(PROMPT, checkpoint=tmp_path / "reply", template_options={"odd": odd})
+        assert list(tmp_path.iterdir()) == []
+        assert len(engine.generate(PROMPT, **OPTIONS).tokens) == COUNT
+
+
+def test_a_set_of_sources_is_kept() -> None:
+    model, guest = shared_model("llama"), Guest(sources=[])
+    left = stored(model, guest, sources={guest.name})
+    assert resumed(model, left[0], guest).tokens == plain(model, PROMPT, COUNT).tokens
+
+
 def test_other_weights_are_refused_by_name() -> None:
     checkpoint = stored(shared_model("llama"))[0]
     for other in (tiny_model("llama", seed=1), shared_model("qwen3_5")):

@@ -11,6 +11,7 @@ import attrs
 from mlxfill.contracts import Event, Limits, Request
 from mlxfill.engine.admission import UNNAMED, admit, check_alike, check_snapshot, check_team
 from mlxfill.engine.beginning import Beginning
+from mlxfill.engine.checkpoint.capture import packed_request
 from mlxfill.engine.checkpoint.keeper import Keeper
 from mlxfill.engine.checkpoint.plain import packed
 from mlxfill.engine.forward import Forwarder
@@ -110,6 +111,7 @@ class Opening:
         if self.engine.team.size > 1:
             raise InputError(f"{self.engine.team.size} ranks share this model: no checkpoints")
         packed(run.forwarder.caches, "cache", {})
+        packed_request(run, {})
         return Keeper(self.engine, options, resumed=resumed)
 
     # --- the request as plugins see it ------------------------------------------------

@@ -54,7 +54,7 @@ def capture(engine: Engine, run: Run) -> Checkpoint:
         "origin": recipe(engine),
         "model": engine.learnt.fingerprint(run.options.adapters),
         "deciding": settings_of(engine, run.deciding),
-        "request": _request(run, arrays),
+        "request": packed_request(run, arrays),
         "origins": [(word, len(list(same))) for word, same in groupby(run.reply.origins)],
         "logprobs": list(run.reply.logprobs),
         "top_logprobs": list(run.reply.top_logprobs),
@@ -74,14 +74,18 @@ def capture(engine: Engine, run: Run) -> Checkpoint:
     return Checkpoint(content, arrays, finished=ending is not None)
 
 
-def _request(run: Run, arrays: MutableMapping[str, mx.array]) -> dict[str, Any]:
-    """Prompt and options, with the seed that was chosen where none was given."""
+def packed_request(run: Run, arrays: MutableMapping[str, mx.array]) -> dict[str, Any]:
+    """Prompt and options, JSON-ready, with the seed that was chosen where none was given.
+
+    :raises CheckpointError: they hold something that cannot be stored.
+    """
     request, options = run.request, run.options
     stored = {f.name: getattr(options, f.name) for f in attrs.fields(Options)}
     sampling = {**attrs.asdict(request.sampling, recurse=False)}
     schema = None if request.schema is None else attrs.asdict(request.schema)
     stored.update(sampling=sampling, schema=schema, eos_token_ids=sorted(request.eos_ids))
     stored["delimiters"] = list(options.delimiters)
+    stored["sources"] = None if options.sources is None else sorted(options.sources)
     return {
         "text": request.prompt_text,
         "messages": packed(request.messages, "messages", arrays),
