@@ -24,6 +24,7 @@ class Settings:
     seconds: Any = field(default=None, validator=rules.number(0.001, optional=True))
     match: Any = field(default="first", validator=rules.one_of("first", "recent"))
     bits: Any = field(default=None, validator=rules.one_of(None, 2, 4, 8))
+    mode: Any = field(default=None, validator=rules.one_of(None, "fast"))
     assert_: Any = field(default=False, validator=rules.boolean)
     label: Any = field(default=None, validator=rules.filled)
 
@@ -45,6 +46,7 @@ class Settings:
         ({"seconds": 0}, "seconds must be at least 0.001, not 0"),
         ({"match": "last"}, "match must be 'first' or 'recent', not 'last'"),
         ({"bits": 3}, "bits must be 2, 4 or 8, not 3"),
+        ({"mode": "slow"}, "mode must be 'fast', not 'slow'"),
         ({"bits": 4.0}, "bits must be 2, 4 or 8, not 4.0"),
         ({"label": ""}, "label is empty: give a value, or leave it out"),
         ({"assert_": 1}, "assert must be true or false, not 1"),

@@ -56,11 +56,12 @@ def number(low: float, high: float | None = None, *, optional: bool = False) -> 
 def one_of(*values: object) -> Rule:
     """One of a few; None among them is not mentioned, since it means that nothing was given."""
     *first, last = [repr(value) for value in values if value is not None]
+    words = f"{', '.join(first)} or {last}" if first else last
 
     def check(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
         # True == 1 and 8.0 == 8, but neither is a number of bits.
         if not any(value == legal and type(value) is type(legal) for legal in values):
-            refuse(attribute, f"{', '.join(first)} or {last}", value)
+            refuse(attribute, words, value)
 
     return check
 

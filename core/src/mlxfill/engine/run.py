@@ -137,7 +137,7 @@ class Run:
         return next(self._pieces)
 
     def close(self) -> None:
-        """Stop here.  Called by itself when the run ends or is dropped.
+        """Stop here.  Called by itself when the run ends, or is dropped once it was read from.
 
         From one of its own callbacks: stop at the next boundary.
         """
