@@ -22,7 +22,8 @@ def for_template(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The messages with each content in one piece and the arguments of calls as objects.
 
     OpenAI's format allows more than most templates know: a content of None or in parts, of which
-    those of text are joined, and arguments as JSON text; what is no JSON stays as it is.
+    those of text are joined, and arguments as JSON text, empty for none; what is no JSON stays as
+    it is.
 
     :raises InputError: names the number of the message and the key whose value is of another form.
     """
@@ -105,9 +106,10 @@ def _call(call: Mapping[str, Any]) -> Mapping[str, Any]:
     arguments = function.get("arguments") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(arguments, str):
         return call
-    # What a model wrote in an earlier turn need not be JSON.
+    # What a model wrote in an earlier turn need not be JSON; without arguments it may be nothing.
     with suppress(ValueError, RecursionError):
-        return {**call, "function": {**function, "arguments": json.loads(arguments)}}
+        held = json.loads(arguments.strip() or "{}")
+        return {**call, "function": {**function, "arguments": held}}
     return call
 
 

@@ -39,6 +39,8 @@ def test_arguments_of_calls_become_objects_and_the_messages_stay() -> None:
     assert given == said('{"to": "x"}')
     for other in ({"to": "x"}, "to x", None):
         assert mlxfill.for_template(said(other)) == said(other)
+    for nothing in ("{}", "", " \n"):  # clients that gather a stream keep the empty text
+        assert mlxfill.for_template(said(nothing)) == said({})
 
 
 @pytest.mark.parametrize(
