@@ -142,6 +142,16 @@ def test_a_file_with_a_longer_name_may_be_written_meanwhile(file: Path) -> None:
     assert other.read_bytes() == b"whole"
 
 
+def test_a_name_that_no_file_can_have_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 300)
+    said = f"^checkpoint {path} cannot be written: File name too long$"
+    with (
+        engine_with(shared_model("qwen3_5")) as engine,
+        pytest.raises(CheckpointError, match=said),
+    ):
+        engine.stream(PROMPT, checkpoint=path)
+
+
 def test_a_disk_that_fails_costs_the_checkpoint_not_the_reply(file: Path) -> None:
     model = shared_model("qwen3_5")
     with engine_with(model) as engine:

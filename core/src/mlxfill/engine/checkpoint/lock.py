@@ -37,11 +37,9 @@ class CheckpointLock:
         :raises CheckpointError: another process has it, its folder cannot be written, or it is no
             regular file: the first write would put one in the place of a device or a pipe.
         """
-        if path.exists() and not path.is_file():
-            kind = "a folder" if path.is_dir() else "no regular file"
-            raise CheckpointError(f"checkpoint {path} cannot be written: is {kind}")
-        self.path = path.with_name(path.name + ".lock")
         try:
+            _check_kind(path)
+            self.path = path.with_name(path.name + ".lock")
             try:
                 handle = self._held()
             except BlockingIOError:
@@ -91,6 +89,12 @@ class CheckpointLock:
     def __exit__(self, *_: object) -> None:
         """Release it."""
         self.release()
+
+
+def _check_kind(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "no regular file"
+        raise CheckpointError(f"checkpoint {path} cannot be written: is {kind}")
 
 
 def _release(path: Path, handle: int) -> None:
