@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import pytest
+from attrs import frozen
 from mlx_lm.models.cache import make_prompt_cache
 
 import mlxfill
@@ -182,6 +183,35 @@ def test_asserted_spans_are_asserted_again() -> None:
         assert result.tokens[: checkpoint.generated] == expected.tokens[: checkpoint.generated]
     with pytest.raises(CheckpointError, match="plugin 'guest' decides tokens and was on"):
         resumed(model, left[0])
+
+
+@frozen
+class Words:
+    words: frozenset[int] = frozenset()
+
+
+class Choosy(Guest):
+    """Has a set among its settings."""
+
+    @mlxfill.hookimpl
+    def mlxfill_settings(self) -> type:
+        return Words
+
+
+def test_a_set_among_settings_is_the_same_in_whatever_order_it_is_kept() -> None:
+    model, left = shared_model("llama"), list[Checkpoint]()
+
+    def engine(*words: int) -> mlxfill.Engine:
+        guest = Choosy.offering(PROMPT, 0.0, policy=Policy.ASSERT)
+        tables = {"plugins": {"guest": {"words": list(words)}}}
+        return engine_with(model, guest, trusted=["guest"], config=tables)
+
+    with engine(0, 8) as first:
+        expected = first.generate(PROMPT, on_checkpoint=left.append, **OPTIONS).tokens
+    with engine(8, 0) as same:
+        assert same.resume(left[-1]).result().tokens == expected
+    with engine(8) as other, pytest.raises(CheckpointError, match="was with other settings"):
+        other.resume(left[-1])
 
 
 @pytest.mark.parametrize("mode", ["tail-split", "full"])

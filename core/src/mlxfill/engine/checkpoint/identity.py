@@ -82,5 +82,7 @@ def _settings(instance: Any) -> Mapping[str, Any]:  # noqa: ANN401 - each plugin
 
 def _serialized(_: Any, __: Any, value: Any) -> Any:  # noqa: ANN401 - as attrs hands it
     """Settings are compared, not used: what is no plain value stands as its text."""
+    if isinstance(value, set | frozenset):  # of which each process has its own order
+        return sorted(map(str, value))
     plain = value is None or isinstance(value, bool | int | float | str | list | tuple | dict)
     return value if plain else str(value)
