@@ -73,7 +73,7 @@ class RowLoop:
         """No rows yet; ``stream``: where the target computes."""
         self.forwarder = RowForwarder(target, stream)
         self.rows: list[Row] = []
-        self._curves: dict[tuple[int, int], CostCurve] = {}
+        self._curves: dict[int, tuple[CostCurve, CostCurve]] = {}  # by the number of rows
         self._flight: tuple[mx.array, mx.array] | None = None
         self._hot = False
         self._clock = StepClock()
@@ -369,7 +369,8 @@ class RowLoop:
     def curve(self) -> CostCurve:
         """Costs for as many rows as there are now."""
         one, count = self._curve_of_one, len(self.rows)
-        key = id(one), count
-        if key not in self._curves:
-            self._curves[key] = curve_for_rows(one, count)
-        return self._curves[key]
+        basis, curve = self._curves.get(count, (None, None))
+        if curve is None or basis is not one:
+            curve = curve_for_rows(one, count)
+            self._curves[count] = one, curve
+        return curve

@@ -52,7 +52,8 @@ class Unread:
         calling = any(message.get("tool_calls") for message in request.messages or ())
         if calling and not self._calls_seen:
             self._calls_seen = True
-            if writes_no_calls(lambda some: request.render(some, request.tools)):
+            options = request.template_options
+            if writes_no_calls(lambda some: request.render(some, request.tools, **options)):
                 said = (
                     "the chat template writes no tool calls: the model sees none of earlier turns"
                 )
