@@ -66,13 +66,11 @@ def few_reserves() -> None:
         os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - itself
 
 
-def share_words() -> dict[Path, Any]:
+def share_words() -> None:
     """Let all tokenizers that are loaded from a folder remember words in one place.
 
-    ``tokenizers`` keeps what one of them remembers, up to 10,000 words, after it is gone:
-    docs/limits.md.  A server loads one.  A soak loads hundreds, and looks for what grows besides.
-
-    :returns: what remembers them, by folder.
+    ``tokenizers`` keeps what one of them remembers, up to 4 MB, after it is gone: docs/limits.md.
+    A server loads one.  A soak loads hundreds, and looks for what grows besides.
     """
     from mlx_lm import utils
 
@@ -87,7 +85,6 @@ def share_words() -> dict[Path, Any]:
         return wrapped
 
     module.load_tokenizer = sharing
-    return models
 
 
 def run(options: argparse.Namespace, folder: Path) -> int:
@@ -98,14 +95,14 @@ def run(options: argparse.Namespace, folder: Path) -> int:
     from soak_judge import World
 
     mx.set_default_device(mx.cpu)
-    words = share_words()
+    share_words()
     console, world, tally = Console(), World(folder), Tally()
     world.prepare()
     if options.episode is not None:
         failures = play_one(console, world, tally, options.seed, options.episode)
         console.print(f"{tally.requests} requests, {len(failures)} failures", highlight=False)
         return bool(failures)
-    samples, failures, minutes = soak(console, world, tally, words, options)
+    samples, failures, minutes = soak(console, world, tally, options.seed, options.minutes)
     slopes = verdict(samples, WARM * options.minutes)
     report(console, tally, failures, minutes)
     for name, slope in slopes.items():
@@ -123,17 +120,9 @@ def run(options: argparse.Namespace, folder: Path) -> int:
 
 
 def soak(
-    console: Console,
-    world: World,
-    tally: Tally,
-    words: dict[Path, Any],
-    options: argparse.Namespace,
+    console: Console, world: World, tally: Tally, seed: int, minutes: float
 ) -> tuple[list[Sample], list[str], float]:
-    """Episode after episode, with a look at the memory every minute.
-
-    :param words: what remembers words, which it forgets before each look: it takes hours to fill.
-    """
-    seed, minutes = options.seed, options.minutes
+    """Episode after episode, with a look at the memory every minute."""
     begun, number = time.monotonic(), 0
     samples: list[Sample] = []
     failures: list[str] = []
@@ -142,8 +131,6 @@ def soak(
         task = progress.add_task("soaking", total=minutes)
         while (passed := (time.monotonic() - begun) / 60) < minutes:
             if passed >= len(samples):
-                for model in words.values():
-                    model._clear_cache()  # noqa: SLF001 - no public way
                 samples.append(look(passed, tally.requests))
                 console.print(samples[-1].line(), highlight=False, soft_wrap=True)
             failures += play_one(console, world, tally, seed, number)
