@@ -186,6 +186,31 @@ def test_a_callback_may_ask_without_the_adapter(
     assert [result.tokens for result in results] == [expected[FIRST]] * 2
 
 
+@pytest.mark.parametrize("other", [FIRST, SECOND])
+def test_a_run_that_is_collected_in_the_midst_of_a_forward_leaves_the_adapter_on(
+    engine: Engine,
+    expected: dict[str | None, list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    other: str,
+) -> None:
+    left = engine.stream(PROMPT, max_tokens=24, adapters=other)
+    next(left)
+    module = next(m for name, m in engine.model.named_modules() if name.endswith("layers.0.mlp"))
+    forward, calls = type(module).__call__, []
+
+    def called(self: Any, *arrays: Any) -> Any:
+        calls.append(self)
+        if len(calls) == 9:  # as Python's collector would, wherever it comes in
+            left.close()
+        return forward(self, *arrays)
+
+    monkeypatch.setattr(type(module), "__call__", called)
+    assert ask(engine, FIRST) == expected[FIRST]
+    assert len(calls) > 9
+    monkeypatch.undo()
+    assert ask(engine, PLAIN) == expected[PLAIN]
+
+
 def test_nobody_else_sees_the_adapter_of_a_request_that_ended(
     engine: Engine, expected: dict[str | None, list[int]]
 ) -> None:

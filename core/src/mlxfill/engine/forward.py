@@ -300,7 +300,7 @@ class Forwarder:
 
     def adapt(self) -> None:
         """Before layers are called: a callback may have asked the engine under another adapter."""
-        self.target.adapters.switch(self.options.adapters)
+        self.target.adapters.switch(self.options.adapters, self)
 
     def processed(self, tokens: mx.array, logits: mx.array) -> mx.array:
         """``[1, V]`` logits after all processors, which see ``tokens``."""

@@ -392,7 +392,7 @@ class Run:
     def _release(self) -> None:
         """Nothing more comes, whatever the caller's callback made of it."""
         if self.options.adapters is not None:
-            self.forwarder.target.adapters.switch(None)
+            self.forwarder.target.adapters.leave(self.forwarder)
         if self.drafting is not None:
             self.drafting.close(self.stats.generated_tokens)
         reason = self.ending.reason if self.ending else "cancelled"

@@ -174,7 +174,7 @@ class RowScheduler:
 
     def _switch(self, run: Run) -> None:
         """Let what ``run`` was asked with be on; runs under different adapters share no table."""
-        self._engine.target.adapters.switch(run.options.adapters)
+        self._engine.target.adapters.switch(run.options.adapters, run.forwarder)
 
     def _round(self, table: Table) -> Pieces:
         out: Pieces = []

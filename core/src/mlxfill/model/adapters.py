@@ -58,6 +58,7 @@ class Adapters:
         self._changes: dict[str, list[_Change]] = {}
         self.active: str | None = None
         self._switching = False
+        self._user: int | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,11 +99,13 @@ class Adapters:
         changed = [path for path in before if after.get(path) is not before[path]]
         return [_Change(_place(after, path), before[path], after[path]) for path in changed]
 
-    def switch(self, name: str | None) -> None:
+    def switch(self, name: str | None, user: object = None) -> None:
         """Let one adapter be on, or none.
 
+        :param user: who needs it, for ``leave``.
         :raises InputError: there is no such adapter.
         """
+        self._user = None if user is None else id(user)  # first: `leave` may come in between
         known = vars(self._model)
         other = known.get(_ATTRIBUTE)  # of another engine, with a run that somebody left open
         if other is not None and other is not self:
@@ -121,6 +124,15 @@ class Adapters:
         self.active, self._switching = name, False
         if name is None:
             del known[_ATTRIBUTE]
+
+    def leave(self, user: object) -> None:
+        """Switch off what ``user`` needed, unless somebody has switched since.
+
+        A run that nobody holds any more is closed whenever Python collects it: in the midst of
+        another's forward.
+        """
+        if self._user == id(user):
+            self.switch(None)
 
     def check(self, name: str | None) -> None:
         """Raise ``InputError`` unless ``name`` is mounted or None."""
