@@ -38,6 +38,17 @@ def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, A
     return [_with_short_ids(message) for message in messages]
 
 
+def arguments_of(call: Mapping[str, Any]) -> object:
+    """The arguments of a call as they stand in it; None where it has none, or no function."""
+    function = call.get("function")
+    return function.get("arguments") if isinstance(function, Mapping) else None
+
+
+def with_arguments(call: Mapping[str, Any], arguments: object) -> Mapping[str, Any]:
+    """The call of the same function with other arguments."""
+    return {**call, "function": {**call["function"], "arguments": arguments}}
+
+
 def _with_short_ids(message: Mapping[str, Any]) -> Mapping[str, Any]:
     made = dict(message)
     if isinstance(made.get("tool_call_id"), str):
@@ -102,14 +113,12 @@ def _calls(calls: object, where: str) -> list[Mapping[str, Any]]:
 
 def _call(call: Mapping[str, Any]) -> Mapping[str, Any]:
     """Templates write arguments as JSON: they want the object."""
-    function = call.get("function")
-    arguments = function.get("arguments") if isinstance(function, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(arguments, str):
+    arguments = arguments_of(call)
+    if not isinstance(arguments, str):
         return call
     # What a model wrote in an earlier turn need not be JSON; without arguments it may be nothing.
     with suppress(ValueError, RecursionError):
-        held = json.loads(arguments.strip() or "{}")
-        return {**call, "function": {**function, "arguments": held}}
+        return with_arguments(call, json.loads(arguments.strip() or "{}"))
     return call
 
 

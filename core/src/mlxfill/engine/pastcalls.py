@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from mlxfill.messages import arguments_of, with_arguments
+
 Message: TypeAlias = Mapping[str, Any]
 
 _NAME, _VALUE = "look_up_weather", "Reykjavik"
@@ -61,10 +63,9 @@ def unreadable(messages: Sequence[Message]) -> str:
     """``"; ..."`` that names the first call whose arguments are no JSON object, or nothing."""
     for at, message in enumerate(messages):
         for call in message.get("tool_calls") or ():
-            function = call.get("function")
-            arguments = function.get("arguments") if isinstance(function, Mapping) else None
+            arguments = arguments_of(call)
             if isinstance(arguments, str) and not _is_object(arguments):
-                name = function.get("name") if isinstance(function, Mapping) else None
+                name = call["function"].get("name")
                 return f"; the arguments of the call of {name!r} in message {at} are no JSON object"
     return ""
 
@@ -95,12 +96,8 @@ def _with_text(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return made
 
 
-def _as_text(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    function = call.get("function")
-    arguments = function.get("arguments") if isinstance(function, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(arguments, Mapping):
+def _as_text(call: Message) -> Message:
+    arguments = arguments_of(call)
+    if not isinstance(arguments, Mapping):
         return call
-    return {
-        **call,
-        "function": {**function, "arguments": json.dumps(arguments, ensure_ascii=False)},
-    }
+    return with_arguments(call, json.dumps(arguments, ensure_ascii=False))
