@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,8 @@ from mlxfill.testing import engine_with, plain, shared_model, tiny_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from mlxfill import Run
 
 PROMPT = [7, 30, 9, 30, 11, 4]
 OPTIONS: dict[str, Any] = {"max_tokens": 30, "eos_token_ids": ()}
@@ -341,3 +344,43 @@ def test_what_was_killed_goes_on_as_if_nothing_had_happened(
         assert (result.tokens, result.text) == (expected.tokens, expected.text)
     left = sorted(entry.name for entry in tmp_path.iterdir())
     assert left == sorted(f"reply {n + 1}" for n in range(seed))
+
+
+class Holder:
+    """Holds itself, and so a run, until Python looks for garbage."""
+
+    def __init__(self, run: Run) -> None:
+        self.itself, self.run = self, run
+
+
+@pytest.mark.parametrize("read", [8, 20])
+def test_a_run_that_is_collected_by_the_thread_that_writes_keeps_nobody_from_going_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: int
+) -> None:
+    file, write = tmp_path / "reply", Checkpoint.write
+    begun, dropped = threading.Event(), threading.Event()
+
+    def writes(self: Checkpoint, path: Path) -> None:
+        if begun.is_set():
+            assert dropped.wait(10)
+            gc.collect()
+        write(self, path)
+        begun.set()
+
+    monkeypatch.setattr(Checkpoint, "write", writes)
+    options: dict[str, Any] = {"max_tokens": 20, "eos_token_ids": ()}
+    gc.disable()
+    try:
+        with engine_with(shared_model("llama")) as engine:
+            run = engine.stream(PROMPT, checkpoint=file, checkpoint_every=2, **options)
+            holder = Holder(run)
+            for count in range(read):
+                next(run)
+                assert count < 4 or begun.wait(10)
+            del holder, run
+            dropped.set()
+            result = engine.resume(file).result()
+            other = engine.generate(PROMPT, checkpoint=tmp_path / "other", **options)
+    finally:
+        gc.enable()
+    assert result.tokens == other.tokens == plain(shared_model("llama"), PROMPT, 20).tokens

@@ -109,6 +109,23 @@ def test_leaving_a_run_closes_the_method() -> None:
     assert method.ended
 
 
+def test_a_run_ends_for_everybody_although_its_method_fails_when_it_is_left() -> None:
+    class Late(Scripted):
+        def generate(self, request: Request) -> Iterator[Any]:
+            try:
+                yield from super().generate(request)
+            finally:
+                raise RuntimeError("late")
+
+    guest = Guest(method=Late([[1], [2], [3]]))
+    with engine_with(shared_model("llama"), guest) as engine:
+        left = engine.stream(PROMPT)
+        next(left)
+        with pytest.raises(PluginError, match="'scripted' failed: RuntimeError: late"):
+            left.close()
+        assert [event.kind for event in guest.events] == ["request", "finish"]
+
+
 def test_nobody_else_is_asked() -> None:
     truth = [*PROMPT, 1, 2, 3]
     source, drafter = Guest.offering(truth, 1.0), Guest.drafting(truth, 1.0)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
-from mlxfill.engine.prompt_store import PromptStore, common, packed
+from mlxfill.engine.prompt_store import Entry, PromptStore, common, packed
 from mlxfill.testing import Guest, engine_with, plain, shared_model
 
 COUNT = 12
@@ -190,6 +190,29 @@ def test_memory_stays_within_its_bounds() -> None:
             active.append(mx.get_active_memory())
         assert max(active[100:]) <= max(active[:100]) * 1.05
     assert len(engine.prompts) == 0
+
+
+def test_a_run_that_is_collected_while_caches_are_chosen_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = shared_model("llama")
+    with engine_with(model, config={"cache": {"max_entries": 2}}) as engine:
+        for prompt in (A, A[1:]):
+            engine.generate(prompt, session="s", **OPTIONS)
+        left = engine.stream(A[2:], session="s", **OPTIONS)
+        next(left)
+
+        def usable(self: Entry, *asked: Any) -> int:
+            count = chosen(self, *asked)
+            left.close()  # as Python's collector would, wherever it comes in
+            return count
+
+        chosen = Entry.usable
+        monkeypatch.setattr(Entry, "usable", usable)
+        result = engine.generate([*A, 3], session="s", **OPTIONS)
+        assert result.tokens == told(model, [*A, 3])
+        assert result.stats.cached_tokens >= len(A)
+        assert len(engine.prompts) == 2
 
 
 # --- the store itself -------------------------------------------------------------------------

@@ -106,22 +106,22 @@ class PromptStore:
         :param drafts_worth: how many tokens of the prompt rather to read again than to do without
             a drafter, which sits out where it cannot go on.
         """
-        best: tuple[float, bool, int, int] = (0.0, False, 0, 0)
+        best, found, count = (0.0, False), None, 0
         asked = packed(ids)
-        for at, entry in enumerate(self._entries):
-            count = entry.usable(asked, adapters)
-            worth = count - (0.0 if entry.lets_draft(count) else drafts_worth)
-            best = max(best, (worth, entry.draft is not None, at, count))
-        worth, _, at, count = best
-        if worth <= 0:
+        for entry in tuple(self._entries):  # a run that is collected meanwhile may leave another
+            usable = entry.usable(asked, adapters)
+            worth = usable - (0.0 if entry.lets_draft(usable) else drafts_worth)
+            rank = (worth, entry.draft is not None)
+            if worth > 0 and rank >= best:
+                best, found, count = rank, entry, usable
+        if found is None:
             return None
-        entry = self._entries.pop(at)
-        self._entries.append(entry)
-        caches = copy.deepcopy(entry.caches)
-        left = len(entry.tokens) - count
+        self._entries = [*(entry for entry in self._entries if entry is not found), found]
+        caches = copy.deepcopy(found.caches)
+        left = len(found.tokens) - count
         for each in flat(caches) if left else ():
             each.trim(left)
-        return Held(caches, count, draft=None if left else entry.draft, kept=True)
+        return Held(caches, count, draft=None if left else found.draft, kept=True)
 
     def keep(
         self,
@@ -147,10 +147,9 @@ class PromptStore:
         held = packed(tokens)
         own = copy.deepcopy(list(caches))
         entry = Entry(held, adapters, own, draft, drafter, nbytes, trimmable(own))
-        self._entries = [old for old in self._entries if not _replaces(entry, old)]
-        self._entries.append(entry)
+        self._entries = [*(old for old in self._entries if not _replaces(entry, old)), entry]
         while len(self._entries) > self.max_entries or self.nbytes > self.max_bytes:
-            self._entries.pop(0)
+            self._entries = self._entries[1:]
         return 0
 
 

@@ -297,10 +297,12 @@ class Run:
             self.ending = Ending("error" if self.error else "cancelled")
             raise
         finally:
-            source.close()
-            if self.reply.stopped:
-                self.ending = Ending("stop")
-            self.finish()
+            try:
+                source.close()
+            finally:
+                if self.reply.stopped:
+                    self.ending = Ending("stop")
+                self.finish()
 
     def take(self, token: Emitted) -> Piece:
         """A token as the caller sees it; the last one if it completes a stop string."""

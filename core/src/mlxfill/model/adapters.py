@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -42,6 +43,8 @@ class _Change:
 
 _ATTRIBUTE = "_mlxfill_adapters"
 """In a model: the ``Adapters`` of which one is on."""
+_LOCK = threading.RLock()
+"""Python collects a dropped run in whatever thread it comes to that: not in between."""
 
 
 class Adapters:
@@ -105,7 +108,11 @@ class Adapters:
         :param user: who needs it, for ``leave``.
         :raises InputError: there is no such adapter.
         """
-        self._user = None if user is None else id(user)  # first: `leave` may come in between
+        with _LOCK:
+            self._user = None if user is None else id(user)  # first: `leave` may come in between
+            self._switch(name)
+
+    def _switch(self, name: str | None) -> None:
         known = vars(self._model)
         other = known.get(_ATTRIBUTE)  # of another engine, with a run that somebody left open
         if other is not None and other is not self:
@@ -131,8 +138,9 @@ class Adapters:
         A run that nobody holds any more is closed whenever Python collects it: in the midst of
         another's forward.
         """
-        if self._user == id(user):
-            self.switch(None)
+        with _LOCK:
+            if self._user == id(user):
+                self.switch(None)
 
     def check(self, name: str | None) -> None:
         """Raise ``InputError`` unless ``name`` is mounted or None."""

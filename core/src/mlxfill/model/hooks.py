@@ -94,7 +94,7 @@ class ModelHooks:
         """Prepare: ``body`` None leaves the body alone."""
         self.mode = _Mode()
         self.users = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a run that is collected in here may need the hooks
         self._body = [] if body is None else [_hooked(body, _body_call, self.mode)]
         self._layers = {id(each): _hooked(each, _layer_call, self.mode) for each in layers}
 

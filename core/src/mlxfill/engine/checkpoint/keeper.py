@@ -1,9 +1,7 @@
-"""When a run leaves checkpoints, and the thread that writes them."""
+"""When a run leaves checkpoints."""
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +9,10 @@ from mlxfill.contracts import Fault
 from mlxfill.engine.checkpoint import file
 from mlxfill.engine.checkpoint.capture import capture
 from mlxfill.engine.checkpoint.lock import CheckpointLock
+from mlxfill.engine.checkpoint.writer import Writer
 from mlxfill.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from mlxfill.engine.checkpoint.checkpoint import Checkpoint
     from mlxfill.engine.engine import Engine
     from mlxfill.engine.options import Options
     from mlxfill.engine.run import Run
@@ -30,56 +26,6 @@ _NOT_KEPT = ("engine", "checkpoint")
 def is_not_kept(fault: Fault) -> bool:
     """Whether it says that the newest checkpoint of a reply could not be written."""
     return (fault.plugin, fault.where) == _NOT_KEPT
-
-
-_WRITING = ThreadPoolExecutor(1, thread_name_prefix="mlxfill checkpoint")
-"""One thread of the process writes all checkpoints: mlx keeps threads of its own, until the process
-ends, for each thread that it was ever used in."""
-
-
-class Writer:
-    """Writes checkpoints to one file beside the computing; of those that wait, the newest.
-
-    ``error``: why the newest one could not be written.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Nothing is begun yet."""
-        self._path = path
-        self.error: CheckpointError | None = None
-        self._guard = threading.Lock()
-        self._waiting: Checkpoint | None = None
-        self._work: Future[None] | None = None
-
-    def put(self, checkpoint: Checkpoint) -> None:
-        """Hand over a checkpoint; does not wait for the disk."""
-        with self._guard:
-            self._waiting = checkpoint
-            if self._work is None:
-                self._work = _WRITING.submit(self._write)
-
-    def close(self) -> None:
-        """Wait until the newest one is written."""
-        with self._guard:
-            work = self._work
-        if work is not None:
-            work.result()
-
-    def _write(self) -> None:
-        while (checkpoint := self._next()) is not None:
-            try:
-                checkpoint.write(self._path)
-            except CheckpointError as error:
-                self.error = error
-            else:
-                self.error = None
-
-    def _next(self) -> Checkpoint | None:
-        with self._guard:
-            checkpoint, self._waiting = self._waiting, None
-            if checkpoint is None:
-                self._work = None
-            return checkpoint
 
 
 class Keeper:
@@ -142,16 +88,20 @@ class Keeper:
 
     def finish(self, run: Run) -> None:
         """The run is over: store its end, wait for the disk, and let go of the file."""
+        over = run.ending is not None and run.ending.reason not in {"cancelled", "error"}
         try:
-            over = run.ending is not None and run.ending.reason not in {"cancelled", "error"}
             if over and not run.only_told:
                 self.take(run)
-            if self._writer is not None:
-                self._writer.close()
-                if self._writer.error is not None:
-                    run.faults.append(Fault(*_NOT_KEPT, str(self._writer.error)))
         finally:
+            self._close()
+        if self._writer is not None and self._writer.error is not None:
+            run.faults.append(Fault(*_NOT_KEPT, str(self._writer.error)))
+
+    def _close(self) -> None:
+        if self._writer is None:
             self.release()
+        else:
+            self._writer.close(self.release)
 
     def release(self) -> None:
         """Let go of the file."""
