@@ -63,19 +63,23 @@ def one_reply(scene: Scene) -> None:
 
 
 def left_early(scene: Scene) -> None:
-    """The reader goes away in the middle, by closing, by dropping, or by cancelling."""
+    """The reader goes away in the middle, by closing, dropping, forgetting, or cancelling."""
     asked, event = scene.draw_request(), threading.Event()
     run = scene.open(asked, cancel=event)
-    patience, how = scene.draw.randint(0, 20), scene.draw.choice(["close", "cancel", "drop"])
+    ways = ["close", "cancel", "drop", "forget"]
+    patience, how = scene.draw.randint(0, 20), scene.draw.choice(ways)
     for number, _ in enumerate(run):
         if number >= patience:
             if how == "cancel":
                 event.set()
             else:
                 break
-    if how == "drop":
+    if how in {"drop", "forget"}:
         scene.tally.requests += 1
-        del run
+        circle: list[object] = [run]
+        if how == "forget":  # then Python collects it whenever it comes to that
+            circle.append(circle)
+        del run, circle
         return
     if how == "close":
         run.close()
