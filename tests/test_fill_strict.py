@@ -124,7 +124,7 @@ def test_a_reply_may_be_left_inside_a_span_and_its_caches_be_used_again(
     pieces = [next(run) for _ in range(4)]
     run.close()
     assert [piece.origin for piece in pieces] == ["sampled", "template", "template", "template"]
-    held = mlxfill.PromptCache(run.stats.cache_tokens, run.forwarder.caches)
+    held = mlxfill.PromptCache(run.stats.cache_tokens, run.state.forwarder.caches)
     assert held.tokens[-4:-1] != ()
     prompt = [*held.tokens, *strict.tokenizer.encode(" get", add_special_tokens=False)]
     again = strict.generate(prompt, cache=held, max_tokens=8, **QUICK)

@@ -159,7 +159,7 @@ def test_what_the_plugins_know_is_used_in_company(company: str) -> None:
         origins |= set(result.origins)
     assert origins >= {"grammar", *ORIGINS[company]}
     assert sum(run.stats.target_forwards for run in runs) < sum(
-        len(run.reply.tokens) for run in runs
+        len(run.state.reply.tokens) for run in runs
     )
 
 

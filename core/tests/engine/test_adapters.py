@@ -253,12 +253,17 @@ def test_engines_that_share_a_model_take_turns_token_by_token(
 def test_ctrl_c_between_two_adapters_leaves_no_mixture(
     engine: Engine, expected: dict[str | None, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
+    def interrupted(self: Any, name: str, value: Any) -> None:
+        if not pressed:
+            pressed.append(name)
+            raise KeyboardInterrupt
+        assign(self, name, value)
 
     ask(engine, PLAIN)
     mlp = type(engine.model.layers[-1].mlp)
+    assign: Any = mlp.__setattr__
     for name in (FIRST, PLAIN, SECOND):
+        pressed: list[str] = []
         with monkeypatch.context() as patch:
             patch.setattr(mlp, "__setattr__", interrupted)
             with pytest.raises(KeyboardInterrupt):

@@ -57,6 +57,26 @@ def test_a_run_whose_result_was_taken_and_one_that_was_left_early(engine: Engine
     assert alive(known) == 0
 
 
+@pytest.mark.parametrize("stop", [False, True])
+@pytest.mark.parametrize("read", [0, 1, 5, 12, 99])
+def test_a_run_that_its_reader_drops_at_any_piece(read: int, *, stop: bool) -> None:
+    guest = Guest.drafting([*PROMPT, 3, 1, 4, 1, 5] * 8, 0.5)
+    with engine_with(tiny_model("qwen3_5"), guest) as engine:
+        text = engine.generate(PROMPT, max_tokens=12, seed=0).text
+        guest.events.clear()
+        gc.disable()
+        try:
+            (run,), known = opened(engine, 1, stop=text[len(text) // 2] if stop else ())
+            for _, piece in zip(range(read), run, strict=False):
+                if piece.finish_reason:
+                    break
+            del run
+            assert alive(known) == 0
+            assert [event.kind for event in guest.events] == ["request", "finish"]
+        finally:
+            gc.enable()
+
+
 def test_rows_that_ended_and_rows_that_were_dropped(engine: Engine) -> None:
     runs, known = opened(engine, 4)
     rows = RowScheduler(engine, max_rows=3)

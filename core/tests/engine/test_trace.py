@@ -206,8 +206,8 @@ def test_plugins_are_told_of_faults(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_watched_without_a_trace() -> None:
     with engine_with(shared_model("llama"), source(0.7)) as engine:
         run = engine.stream(PROMPT, **OPTIONS)
-        assert type(run.forwarder) is Forwarder
-        assert (run.session.on_proposal, run.session.on_drafts) == (None, None)
+        assert type(run.state.forwarder) is Forwarder
+        assert (run.state.session.on_proposal, run.state.session.on_drafts) == (None, None)
 
 
 def test_the_text_is_the_same_with_a_trace(trace: Any) -> None:
@@ -314,7 +314,7 @@ def test_a_cache_that_someone_else_changed_is_caught_before_the_next_window(trac
     class Meddler(ScriptedSource):
         def propose(self, view: Any) -> Any:
             if view.length > len(PROMPT) + 4 and len(runs) == 1:
-                runs.append(runs[0].forwarder.caches[1].trim(1))
+                runs.append(runs[0].state.forwarder.caches[1].trim(1))
             return super().propose(view)
 
     guest = Guest(sources=[lambda r: Meddler(request=r, script=Script(session(), 1.0), longest=3)])

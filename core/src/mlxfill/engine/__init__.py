@@ -11,8 +11,8 @@ Each line imports what stands below it, never what stands above (``lint-imports`
       proposers             who guesses: sources at the table, the drafter (mount, learnt)
       holder                who holds the reply to a schema
     scheduler             several requests share forwards: rows join and leave
-    run                   the stages of one request, and its pieces (brake: ends or rests it;
-                          collected: what a caller gets back)
+    run                   one request as its caller holds it (collected: what he gets back)
+    runstate              what it is made of, and its stages (brake: ends or rests it)
     checkpoint/           a run on the disk, and what it must find again there
     prefill, loop         the prompt, then token by token; readers, rowloop: of several rows
       course                what both loops know of a reply (method: of other ways to generate)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mlxfill.engine.forward import Forwarder
     from mlxfill.engine.replay import Choice
     from mlxfill.engine.run import Run
+    from mlxfill.engine.runstate import RunState
 
 
 @frozen
@@ -161,9 +162,10 @@ class AuditedRun:
         events: list[Event] = []
         with engine.tracing.into(events.append):
             run = engine.stream(prompt, tools=tools, **options)
-        if run.method is not None:
+        method = run.state.method
+        if method is not None:
             run.close()
-            raise InputError(f"{run.method.name!r} does not generate token by token: no audit")
+            raise InputError(f"{method.name!r} does not generate token by token: no audit")
         return cls(engine, run, events)
 
     @property
@@ -179,7 +181,7 @@ class AuditedRun:
         :raises Exception: whatever ended the run, if it failed.
         """
         result = self.run.result()
-        auditor = _Auditor(self._engine, self.run, self._events)
+        auditor = _Auditor(self._engine, self.run.state, self._events)
         steps, over = auditor.steps(result), False
         adapters = self._engine.target.adapters
         while not over:
@@ -194,7 +196,7 @@ class AuditedRun:
 
 
 class _Auditor:
-    def __init__(self, engine: Engine, run: Run, events: Sequence[Event]) -> None:
+    def __init__(self, engine: Engine, run: RunState, events: Sequence[Event]) -> None:
         self._engine, self._run = engine, run
         self._prompt = list(run.request.prompt_ids)
         self._tokens = run.session.tokens[len(self._prompt) :]

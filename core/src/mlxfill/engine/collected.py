@@ -10,10 +10,10 @@ from mlxfill.engine.results import PromptCache, Result
 from mlxfill.engine.sections import end_of_prompt, reply_apart
 
 if TYPE_CHECKING:
-    from mlxfill.engine.run import Run
+    from mlxfill.engine.runstate import RunState
 
 
-def collected(run: Run) -> Result:
+def collected(run: RunState) -> Result:
     """The reply of a run that has ended: its text taken apart, and what else was asked for."""
     options, reply, request = run.options, run.reply, run.request
     tokenizer, tools = request.tokenizer, request.tools
@@ -35,7 +35,7 @@ def collected(run: Run) -> Result:
     )
 
 
-def _kept(run: Run) -> PromptCache:
+def _kept(run: RunState) -> PromptCache:
     """A copy of the caches, to begin another request with."""
     caches = copy.deepcopy(run.forwarder.caches)
     return PromptCache(run.stats.cache_tokens, caches, run.options.adapters)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mlxfill.engine.course import Emitted
     from mlxfill.engine.run import Run
+    from mlxfill.engine.runstate import RunState
     from mlxfill.model.reading import Stream
 
 MLX_LM_DEFAULTS = {
@@ -84,7 +85,7 @@ def stream_generate(  # noqa: PLR0913, PLR0917 - mlx-lm's signature
     options = {**MLX_LM_DEFAULTS, **kwargs}
     engine = _engine(model, tokenizer, stream, dict(engine_options or {}))
     run = engine.stream(prompt, max_tokens=max_tokens, **options)
-    return _with_cache(run, _responses(engine, run, max_tokens))
+    return _with_cache(run, _responses(engine, run.state, max_tokens))
 
 
 def _engine(model: Any, tokenizer: Any, stream: Stream, options: dict[str, Any]) -> Engine:  # noqa: ANN401
@@ -105,15 +106,15 @@ def _with_cache(
     except GeneratorExit:  # left at a response, where the caches hold what they should
         run.close()
     except BaseException as error:
-        run.abandon(error)
+        run.state.abandon(error)
         raise
     if run.options.prompt_cache is not None:
-        run.fill_caches()
+        run.state.fill_caches()
 
 
 def _responses(
     engine: Engine,
-    run: Run,
+    run: RunState,
     max_tokens: int,
 ) -> Generator[GenerationResponse, None, None]:
     detokenizer = engine.tokenizer.detokenizer
@@ -159,7 +160,7 @@ def _responses(
     yield respond(*_end(run, last), SAMPLED, "stop")
 
 
-def _end(run: Run, last: Emitted | None) -> tuple[int, mx.array | None]:
+def _end(run: RunState, last: Emitted | None) -> tuple[int, mx.array | None]:
     """The id that ended the reply, and what it was chosen from.
 
     Where a reply ended because it was whole, an id that says so, as mlx-lm's callers expect.

@@ -22,6 +22,7 @@ from mlxfill.engine.method import check_method
 from mlxfill.engine.prompt import renderer
 from mlxfill.engine.proposers import Proposers
 from mlxfill.engine.run import Run
+from mlxfill.engine.runstate import RunState
 from mlxfill.engine.sealed import sealed
 from mlxfill.engine.session import PROPOSE_BUDGET_S, Rules, Session
 from mlxfill.engine.trace import Trace
@@ -81,10 +82,11 @@ class Opening:
         check_snapshot(options, held.count - held.unnamed)
         forwarder = self._forwarder(request, held, watched=bool(self._sinks))
         with self._undo:
-            run = self._assembled(request, forwarder, proposers, held, resumed=resumed)
+            state = self._assembled(request, forwarder, proposers, held, resumed=resumed)
             self._undo.pop_all()
+        run = Run(state)
         try:
-            run.brake.keeper = self._keeper(run, resumed=resumed)
+            state.brake.keeper = self._keeper(state, resumed=resumed)
         except BaseException:
             run.close()
             raise
@@ -103,7 +105,7 @@ class Opening:
         self._forwarder(request, held, watched=False)
         self._method(request)
 
-    def _keeper(self, run: Run, *, resumed: bool) -> Keeper | None:
+    def _keeper(self, run: RunState, *, resumed: bool) -> Keeper | None:
         """Who takes the run's checkpoints; refuses at once what could not be stored later."""
         options = self.options
         if options.checkpoint is None and options.on_checkpoint is None:
@@ -195,7 +197,7 @@ class Opening:
         held: Held,
         *,
         resumed: bool,
-    ) -> Run:
+    ) -> RunState:
         engine, options = self.engine, self.options
         method = self._method(request)
         seats = proposers.seats(request, self._holder) if method is None else []
@@ -218,7 +220,7 @@ class Opening:
                     self._report(fault)
         if isinstance(forwarder, WatchedForwarder):
             Trace(session, forwarder, engine.tokenizer, self._notify, self._report)
-        return Run(
+        return RunState(
             request,
             options,
             forwarder,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mlxfill.engine.engine import Engine
-    from mlxfill.engine.run import Run
+    from mlxfill.engine.runstate import RunState
 
 ROUND_TOKENS = 2048
 """Prompt tokens after which rows that decode get their next round."""
@@ -29,7 +29,7 @@ PADDING = 0.25
 class Reader:
     """A run whose prompt is being read.  ``error``: what one of its callbacks raised."""
 
-    run: Run
+    run: RunState
     begun: bool = False
     error: Exception | None = None
 
@@ -79,11 +79,11 @@ class Readers:
         """Runs that read."""
         return len(self._readers)
 
-    def add(self, run: Run) -> None:
+    def add(self, run: RunState) -> None:
         """A run joins that has computed nothing."""
         self._readers.append(Reader(run))
 
-    def drop(self, run: Run) -> None:
+    def drop(self, run: RunState) -> None:
         """A run leaves."""
         self._readers = [reader for reader in self._readers if reader.run is not run]
 
@@ -128,7 +128,7 @@ class Readers:
         most = 0.0 if self._engine.learnt.readings() is Readings.EVEN else PADDING * area
         return area <= min(ROUND_TOKENS, *steps) and padding <= most
 
-    def _kind(self, run: Run) -> object | None:
+    def _kind(self, run: RunState) -> object | None:
         """What runs must have in common to read together; None: this one reads alone."""
         options, forwarder = run.options, run.forwarder
         if run.alone or options.kv_bits is not None:

@@ -17,7 +17,7 @@ from mlxfill.engine.opening import Opening
 from mlxfill.engine.options import make_options
 from mlxfill.engine.prewarm import Held
 from mlxfill.engine.prompt import Prompt
-from mlxfill.engine.run import Past
+from mlxfill.engine.runstate import Past
 from mlxfill.errors import CheckpointError, InputError, MlxfillError
 from mlxfill.model.reading import ids as ids_of
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mlxfill.engine.engine import Engine
     from mlxfill.engine.options import Options
     from mlxfill.engine.run import Run
+    from mlxfill.engine.runstate import RunState
 
 GIVEN_AGAIN = (
     *("cancel", "checkpoint", "checkpoint_every", "keep_cache", "logits_processors", "max_tokens"),
@@ -90,9 +91,9 @@ class Resumption:
         opening = Opening(engine, options, faults)
         run = opening.run(self._prompt(), self._tools(), held=held, resumed=True)
         try:
-            self._check_deciding(run)
-            run.revive(self._past(ending))
-            give_back(run, content["tally"])
+            self._check_deciding(run.state)
+            run.state.revive(self._past(ending))
+            give_back(run.state, content["tally"])
         except BaseException:
             run.close()
             raise
@@ -146,7 +147,7 @@ class Resumption:
     def _tools(self) -> Any:  # noqa: ANN401
         return unpacked(self._request["tools"], self._arrays)
 
-    def _check_deciding(self, run: Run) -> None:
+    def _check_deciding(self, run: RunState) -> None:
         """What others than the model write must be written in the same way."""
         before, now = self._content["deciding"], settings_of(self._engine, run.deciding)
         for plugin in sorted(before.keys() | now.keys()):

@@ -13,6 +13,7 @@ from mlxfill.engine.readers import Readers
 from mlxfill.engine.results import Piece
 from mlxfill.engine.rowloop import Row, RowLoop
 from mlxfill.errors import InputError
+from mlxfill.model.forked import check_process
 from mlxfill.rows.caches import layout
 from mlxfill.rules import is_whole
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from mlxfill.engine.course import Emitted, Ending
     from mlxfill.engine.engine import Engine
     from mlxfill.engine.run import Run
+    from mlxfill.engine.runstate import RunState
 
     Pieces = list[tuple[Run, Piece]]
 
@@ -33,6 +35,7 @@ class Seated:
     """A run in the scheduler.  ``stage``: its tokens while it decodes alone."""
 
     run: Run
+    state: RunState
     row: Row
     stage: Generator[Any, None, None] | None = None
     table: Table | None = None
@@ -75,7 +78,7 @@ class RowScheduler:
         self._everyone: list[Seated] = []
         self._waiting: deque[Seated] = deque()
         self._readers = Readers(engine)
-        self._reading: dict[Run, Seated] = {}
+        self._reading: dict[RunState, Seated] = {}
         self._tables: dict[object, Table] = {}
         self._turns: list[Seated] = []
         self._dropped: list[Run] = []
@@ -101,11 +104,11 @@ class RowScheduler:
 
         :raises InputError: somebody has, or it is here already.
         """
-        run.join_rows()
+        run.state.join_rows()
         if not len(self):  # on Metal the weights stay wired while runs are decoded
             stream: Any = self._engine.mlx_stream
             self._wired.enter_context(wired_limit(self._engine.model, [stream]))
-        seated = Seated(run, Row(run.loop))
+        seated = Seated(run, run.state, Row(run.state.loop))
         self._everyone.append(seated)
         self._waiting.append(seated)
 
@@ -138,6 +141,7 @@ class RowScheduler:
         """
         if self._in_round:
             raise InputError("a round is under way: callbacks cannot begin another")
+        check_process()
         self._in_round = True
         try:
             out = self._pieces_of_all()
@@ -160,7 +164,7 @@ class RowScheduler:
         self._wired.close()
         with ExitStack() as leaving:  # the last one that enters goes first
             for seated in reversed(everyone):
-                leaving.callback(seated.run.abandon, error)
+                leaving.callback(seated.state.abandon, error)
                 if seated.stage is not None:
                     leaving.callback(seated.stage.close)
 
@@ -172,14 +176,14 @@ class RowScheduler:
             out += self._alone(seated)
         return out
 
-    def _switch(self, run: Run) -> None:
+    def _switch(self, run: RunState) -> None:
         """Let what ``run`` was asked with be on; runs under different adapters share no table."""
         self._engine.target.adapters.switch(run.options.adapters, run.forwarder)
 
     def _round(self, table: Table) -> Pieces:
         out: Pieces = []
         if table.seated:
-            self._switch(table.seated[0].run)
+            self._switch(table.seated[0].state)
         expected = self._waiting or self._reading
         if len(table.seated) == 1 and table.loop.rows and not expected:
             out += self._settle(table)
@@ -190,7 +194,7 @@ class RowScheduler:
 
     def _alone(self, seated: Seated) -> Pieces:
         """One token of a run that has its caches to itself."""
-        run = seated.run
+        run = seated.state
         self._switch(run)
         seated.stage = seated.stage or run.counted(run.loop.go_on())
         try:
@@ -208,11 +212,11 @@ class RowScheduler:
         seats = {id(seated.row): seated for seated in table.seated}
         for row, tokens in table.loop.round(pausing=pausing):
             seated = seats[id(row)]
-            out += self._pieces(seated, seated.run.counted(tokens), ended=row.course.ending)
+            out += self._pieces(seated, seated.state.counted(tokens), ended=row.course.ending)
         failures, table.loop.forwarder.failures = table.loop.forwarder.failures, {}
         for seated in list(table.seated):
-            if seated.run.forwarder in failures:
-                out += self._failed(seated, failures[seated.run.forwarder])
+            if seated.state.forwarder in failures:
+                out += self._failed(seated, failures[seated.state.forwarder])
         return out
 
     def _settle(self, table: Table) -> Pieces:
@@ -221,17 +225,17 @@ class RowScheduler:
         while table.loop.rows and not table.loop.settled:
             out += self._shared(table, pausing=True)
         for seated in list(table.seated):
-            seated.run.brake.pausing = True
+            seated.state.brake.pausing = True
             while seated.stage is not None and not seated.gone:
                 out += self._alone(seated)
-            seated.run.brake.pausing = False
+            seated.state.brake.pausing = False
         return out
 
     def _pieces(
         self, seated: Seated, tokens: Iterable[Emitted], *, ended: Ending | None = None
     ) -> Pieces:
         """Tokens as their callers see them; with its last one a run leaves."""
-        run = seated.run
+        run = seated.state
         out: Pieces = []
         try:
             for token in tokens:
@@ -239,19 +243,19 @@ class RowScheduler:
                 if piece.finish_reason:
                     self._leave(seated)
                     run.finish()
-                    return [*out, (run, piece)]
-                out.append((run, piece))
+                    return [*out, (seated.run, piece)]
+                out.append((seated.run, piece))
             run.ending = run.ending or ended
             if run.ending is not None:
                 self._leave(seated)
-                out.append((run, run.last()))
+                out.append((seated.run, run.last()))
         except Exception as error:  # noqa: BLE001 - a caller's callback may raise anything
             return out + self._failed(seated, error)
         return out
 
     def _failed(self, seated: Seated, error: Exception) -> Pieces:
         self._leave(seated)
-        seated.run.fail(error)
+        seated.state.fail(error)
         return [(seated.run, Piece("", None, finish_reason="error"))]
 
     # --- joining and leaving --------------------------------------------------------------------
@@ -275,7 +279,7 @@ class RowScheduler:
         """Let runs begin as far as there is room; those without a common prefill go their way."""
         while self._waiting and self.active + len(self._reading) < self._max_rows:
             seated = self._waiting.popleft()
-            run = seated.run
+            run = seated.state
             alone = run.method or run.brake.keeper or run.past
             if alone or run.options.max_tokens == 0:
                 seated.stage = run.emitted()
@@ -289,10 +293,10 @@ class RowScheduler:
         out: Pieces = []
         groups: dict[object, list[Seated]] = {}
         for seated in ready:
-            if not seated.run.forwarder.held:  # caches without a token have no layout yet
+            if not seated.state.forwarder.held:  # caches without a token have no layout yet
                 out += self._first(seated)
             if not seated.gone:
-                groups.setdefault(self._key(seated.run), []).append(seated)
+                groups.setdefault(self._key(seated.state), []).append(seated)
         for seated in groups.pop(None, ()):
             self._turns.append(seated)
             out += self._first(seated)
@@ -302,7 +306,7 @@ class RowScheduler:
 
     def _first(self, seated: Seated) -> Pieces:
         """The first token of a run that has its caches to itself."""
-        run = seated.run
+        run = seated.state
         if run.stats.generated_tokens:
             return []
         self._switch(run)
@@ -314,11 +318,11 @@ class RowScheduler:
 
     def _seat_at(self, key: object, group: Sequence[Seated]) -> Pieces:
         """One run at a table has its caches to itself; several share their first forward."""
-        self._switch(group[0].run)
+        self._switch(group[0].state)
         out: Pieces = []
         table = self._tables.get(key)
         if table is None:
-            table = Table(RowLoop(self._engine.target, group[0].run.forwarder.stream))
+            table = Table(RowLoop(self._engine.target, group[0].state.forwarder.stream))
         out += self._settle(table)
         self._tables[key] = table
         for seated in group:
@@ -328,12 +332,12 @@ class RowScheduler:
             return out + self._first(table.seated[0])
         joining = [seated for seated in table.seated if seated.row not in table.loop.rows]
         for seated in joining:
-            if not seated.run.stats.generated_tokens:
-                seated.row.first = seated.run.prefilled
+            if not seated.state.stats.generated_tokens:
+                seated.row.first = seated.state.prefilled
         table.loop.join([seated.row for seated in joining])
         return out
 
-    def _key(self, run: Run) -> object:
+    def _key(self, run: RunState) -> object:
         """What runs must have in common to share forwards; None: this one takes turns."""
         options, forwarder = run.options, run.forwarder
         if run.alone or forwarder.quantizes or forwarder.window.unsupported:
@@ -351,8 +355,8 @@ class RowScheduler:
             self._wired.close()
         if seated.stage is not None:
             seated.stage.close()
-        if self._reading.pop(seated.run, None) is not None:
-            self._readers.drop(seated.run)
+        if self._reading.pop(seated.state, None) is not None:
+            self._readers.drop(seated.state)
         if seated in self._waiting:
             self._waiting.remove(seated)
         if seated in self._turns:
@@ -362,6 +366,6 @@ class RowScheduler:
             return
         table.seated.remove(seated)
         if seated.row in table.loop.rows:
-            table.loop.leave([seated.row], with_caches=seated.run.keeps_caches)
+            table.loop.leave([seated.row], with_caches=seated.state.keeps_caches)
         if not table.seated:
             self._tables = {key: t for key, t in self._tables.items() if t is not table}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mlxfill.contracts import DraftCheckpoint
     from mlxfill.engine.drafting import Drafting
     from mlxfill.engine.engine import Engine
-    from mlxfill.engine.run import Run
+    from mlxfill.engine.runstate import RunState
 
 LIVE = frozenset(
     {
@@ -36,7 +36,7 @@ NEEDED = ("sampler", "logits_processors")
 """Those among them that decide tokens: whoever resumes must give them again."""
 
 
-def capture(engine: Engine, run: Run) -> Checkpoint:
+def capture(engine: Engine, run: RunState) -> Checkpoint:
     """The state of ``run`` between two forwards: all its tokens but the newest are in the caches.
 
     A finished run that can go on no more is stored without its caches.
@@ -74,7 +74,7 @@ def capture(engine: Engine, run: Run) -> Checkpoint:
     return Checkpoint(content, arrays, finished=ending is not None)
 
 
-def packed_request(run: Run, arrays: MutableMapping[str, mx.array]) -> dict[str, Any]:
+def packed_request(run: RunState, arrays: MutableMapping[str, mx.array]) -> dict[str, Any]:
     """Prompt and options, JSON-ready, with the seed that was chosen where none was given.
 
     :raises CheckpointError: they hold something that cannot be stored.

@@ -15,7 +15,7 @@ from mlxfill.errors import CheckpointError
 if TYPE_CHECKING:
     from mlxfill.engine.engine import Engine
     from mlxfill.engine.options import Options
-    from mlxfill.engine.run import Run
+    from mlxfill.engine.runstate import RunState
 
 EVERY = 256
 """Tokens between two checkpoints of a request that asks for them and does not say how many."""
@@ -76,7 +76,7 @@ class Keeper:
         """Whether to pause after so many tokens."""
         return self._wanted or (self._every > 0 and generated >= self._next)
 
-    def take(self, run: Run) -> None:
+    def take(self, run: RunState) -> None:
         """Store the run, which stands between two forwards."""
         self._wanted = False
         self._schedule(len(run.reply.tokens))
@@ -86,7 +86,7 @@ class Keeper:
         if self._tell is not None:
             self._tell(checkpoint)
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: RunState) -> None:
         """The run is over: store its end, wait for the disk, and let go of the file."""
         over = run.ending is not None and run.ending.reason not in {"cancelled", "error"}
         try:

@@ -11,10 +11,10 @@ from mlxfill.engine.counters import Counters
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mlxfill.engine.run import Run
+    from mlxfill.engine.runstate import RunState
 
 
-def tally_of(run: Run) -> dict[str, Any]:
+def tally_of(run: RunState) -> dict[str, Any]:
     """What ``run`` has counted and timed so far, JSON-ready."""
     stats, drafting = run.stats, run.drafting
     return {
@@ -28,7 +28,7 @@ def tally_of(run: Run) -> dict[str, Any]:
     }
 
 
-def give_back(run: Run, tally: Mapping[str, Any]) -> None:
+def give_back(run: RunState, tally: Mapping[str, Any]) -> None:
     """Let ``run``, which has computed nothing yet, go on counting from ``tally``."""
     stats = run.stats
     stats.cached_tokens = tally["cached_tokens"]
