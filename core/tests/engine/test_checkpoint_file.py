@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import linecache
 import os
 import random
 import select
@@ -28,6 +29,7 @@ from mlxfill.testing import engine_with, plain, shared_model, tiny_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from mlxfill import Run
 
@@ -384,3 +386,56 @@ def test_a_run_that_is_collected_by_the_thread_that_writes_keeps_nobody_from_goi
     finally:
         gc.enable()
     assert result.tokens == other.tokens == plain(shared_model("llama"), PROMPT, 20).tokens
+
+
+class Interrupting:
+    """Raises ``KeyboardInterrupt`` in this thread at the n-th line of one module."""
+
+    def __init__(self, module: str, line: int) -> None:
+        self.module, self.left = module, line
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> Any:  # noqa: ARG002
+        return self.inside if frame.f_globals["__name__"] == self.module else None
+
+    def inside(self, frame: FrameType, event: str, argument: object) -> Any:  # noqa: ARG002
+        at = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and not at.startswith("with "):  # Python lets none in at its end
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+        return self.inside
+
+
+def interrupted(path: Path, line: int) -> bool:
+    """Whether Ctrl-C at a line of the writer of checkpoints came before a reply was whole."""
+    ended: list[bool] = []
+
+    def generate() -> None:
+        with engine_with(shared_model("llama")) as engine:
+            sys.settrace(Interrupting("mlxfill.engine.checkpoint.writer", line))
+            try:
+                engine.generate(PROMPT, checkpoint=path, checkpoint_every=20, **OPTIONS)
+            except KeyboardInterrupt:
+                ended.append(True)
+            else:
+                ended.append(False)
+            finally:
+                sys.settrace(None)
+
+    thread = threading.Thread(target=generate, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert ended, f"it waits for ever after Ctrl-C at line {line}"
+    return ended[0]
+
+
+def test_ctrl_c_at_any_line_of_the_writer_leaves_nobody_waiting(tmp_path: Path) -> None:
+    """A thread that had not begun yet, or a checkpoint that it never got, was waited for."""
+    expected = plain(shared_model("llama"), PROMPT, 30).tokens
+    line = 1
+    while interrupted(tmp_path / f"reply {line}", line):
+        line += 1
+    assert line > 20
+    for path in tmp_path.glob("reply *[0-9]"):
+        with engine_with(shared_model("llama")) as engine:
+            assert engine.resume(path).result().tokens == expected

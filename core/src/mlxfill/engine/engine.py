@@ -22,6 +22,7 @@ from mlxfill.engine.scheduler import MAX_ROWS
 from mlxfill.engine.trace import Tracing
 from mlxfill.engine.unread import Unread
 from mlxfill.errors import DrafterError, InputError
+from mlxfill.model.forked import check_process
 from mlxfill.model.given import check_loaded
 from mlxfill.model.loading import settle_randomness
 from mlxfill.model.reading import parameters
@@ -86,6 +87,7 @@ class Engine:
         from mlx_lm.generate import generation_stream
         from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+        check_process()
         check_loaded(model, tokenizer)
         if num_draft_tokens is not None and not (
             is_whole(num_draft_tokens) and num_draft_tokens >= 0
@@ -345,6 +347,7 @@ class Engine:
             self.faults.append(Fault("engine", "draft", f"{error}; going on without"))
 
     def _require_open(self) -> None:
+        check_process()
         if self._closed:
             raise InputError("the engine is closed: load the model again")
 

@@ -10,6 +10,7 @@ from mlxfill.errors import BackendMissingError, ModelError, ModelNotFoundError, 
 from mlxfill.model.adapterfiles import check_adapter, put_into
 from mlxfill.model.callformats import with_calls
 from mlxfill.model.files import check_header, read_json
+from mlxfill.model.forked import check_process
 from mlxfill.model.vocabulary import check_tokenizer, check_vocabulary_file
 from mlxfill.nearest import did_you_mean
 
@@ -101,6 +102,7 @@ def load_model(
     :raises ModelError: a file is missing or broken, or a tensor does not fit; names it.
     """
     require_backend()
+    check_process()
     check_files(path)
     if adapter_path is not None:
         check_adapter(adapter_path)

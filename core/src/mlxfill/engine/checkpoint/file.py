@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import mlx.core as mx
 
 from mlxfill.errors import CheckpointError
+from mlxfill.model.forked import check_process
 from mlxfill.whole import replacing
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def write(
     :param arrays: evaluated; may be written by another thread than the one that made them.
     :raises OSError: it cannot be written.
     """
+    check_process()
     text = json.dumps(content, separators=(",", ":")).encode()
     tensors = {**arrays, CONTENT: mx.array(cast("Any", memoryview(text)))}
     metadata = {
@@ -57,6 +59,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, mx.array]]:
 
     :raises CheckpointError: one line that says what is wrong with it.
     """
+    check_process()
     try:
         with path.open("rb") as file:
             sealed = _metadata(_header(file, path), path)["digest"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -52,7 +53,7 @@ class CheckpointLock:
         except OSError as error:
             reason = error.strerror or error
             raise CheckpointError(f"checkpoint {path} cannot be written: {reason}") from error
-        self._let_go = weakref.finalize(self, _release, self.path, handle)
+        self._let_go = weakref.finalize(self, _release, self.path, handle, os.getpid())
         sweep(path)
 
     def _held(self) -> int:
@@ -99,7 +100,8 @@ def _check_kind(path: Path) -> None:
         raise CheckpointError(f"checkpoint {path} cannot be written: is {kind}")
 
 
-def _release(path: Path, handle: int) -> None:
-    if os.name == "posix":  # removed while held, so that a waiting process notices
-        path.unlink(missing_ok=True)
+def _release(path: Path, handle: int, process: int) -> None:
+    if os.name == "posix" and os.getpid() == process:  # a fork of it holds nothing of its own
+        with suppress(OSError):  # removed while held, so that a waiting process notices
+            path.unlink()
     os.close(handle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
-from contextlib import suppress
+from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -27,19 +27,23 @@ class _Desk:
 
     def __init__(self) -> None:
         self._works: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # may nest its `put`
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()
         self._thread: threading.Thread | None = None
         self._over = False
 
     def open(self) -> None:
-        """Let there be a thread."""
+        """Let there be a thread, also where Ctrl-C came while one was to begin."""
         with self._starting:
-            if self._thread is None and not self._over:
+            if not (self._over or self._runs):
                 self._thread = threading.Thread(
                     target=self._run, name="mlxfill checkpoint", daemon=True
                 )
                 self._thread.start()
-                atexit.register(self._close)
+
+    @property
+    def _runs(self) -> bool:
+        """A process that is forked has no thread but the one that forked it."""
+        return self._thread is not None and self._thread.is_alive()
 
     @property
     def is_here(self) -> bool:
@@ -49,7 +53,7 @@ class _Desk:
     @property
     def is_idle(self) -> bool:
         """Whether nobody ever wrote, or nobody will."""
-        return self._thread is None or self._over
+        return self._over or not self._runs
 
     def put(self, work: Callable[[], None]) -> None:
         """Let it be done, at once where the process ends."""
@@ -62,14 +66,16 @@ class _Desk:
         while (work := self._works.get()) is not None:
             work()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """The process ends: wait until everything is written."""
         self._over = True
         self._works.put(None)
-        if self._thread is not None:
+        if self._thread is not None and self._runs:
             self._thread.join()
 
 
 _DESK = _Desk()
+atexit.register(_DESK.close)
 
 
 def wait_for_all() -> None:
@@ -90,60 +96,36 @@ class Writer:
         """Nothing is begun yet."""
         self._path = path
         self.error: CheckpointError | None = None
-        self._guard = threading.RLock()
-        self._waiting: Checkpoint | None = None
-        self._written: threading.Event | None = None
-        self._then: Callable[[], None] | None = None
+        self._waiting: deque[Checkpoint] = deque(maxlen=1)
         _DESK.open()
 
     def put(self, checkpoint: Checkpoint) -> None:
         """Hand over a checkpoint; does not wait for the disk."""
-        with self._guard:
-            self._waiting = checkpoint
-            if self._written is not None:
-                return
-            self._written = threading.Event()
+        self._waiting.append(checkpoint)
         _DESK.put(self._write)
 
     def close(self, then: Callable[[], None]) -> None:
-        """Wait until the newest one is written, and call ``then``.
+        """Wait until the newest one is written, and ``then`` was called.
 
-        Where Python collects a run in the very thread that is to write, nothing can be waited for:
-        ``then`` is called later.
+        Where Python collects a run in the very thread that is to write, or Ctrl-C comes, nothing is
+        waited for: ``then``, which raises nothing, is called later.
         """
-        with self._guard:
-            written = self._written
-            if written is not None and _DESK.is_here:
-                self._then = then
-                return
-        try:
-            if written is not None:
-                written.wait()
-        finally:
-            then()
+        _DESK.put(self._write)  # again: Ctrl-C may have come within `put`
+        _DESK.put(then)
+        if not _DESK.is_here:
+            wait_for_all()
 
     def _write(self) -> None:
-        while (checkpoint := self._next()) is not None:
-            try:
-                checkpoint.write(self._path)
-            except CheckpointError as error:
-                self.error = error
-            except Exception as error:  # noqa: BLE001 - the thread goes on for others
-                why = f"{type(error).__name__}: {error}"
-                self.error = CheckpointError(f"checkpoint {self._path} cannot be written: {why}")
-            else:
-                self.error = None
-        then, self._then = self._then, None
-        if then is not None:
-            with suppress(OSError):
-                then()
-
-    def _next(self) -> Checkpoint | None:
-        with self._guard:
-            checkpoint, self._waiting = self._waiting, None
-            written = self._written
-            if checkpoint is None:
-                self._written = None
-        if checkpoint is None and written is not None:
-            written.set()
-        return checkpoint
+        try:
+            checkpoint = self._waiting.pop()
+        except IndexError:  # it was written in the place of an older one
+            return
+        try:
+            checkpoint.write(self._path)
+        except CheckpointError as error:
+            self.error = error
+        except Exception as error:  # noqa: BLE001 - the thread goes on for others
+            why = f"{type(error).__name__}: {error}"
+            self.error = CheckpointError(f"checkpoint {self._path} cannot be written: {why}")
+        else:
+            self.error = None
