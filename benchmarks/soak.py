@@ -19,8 +19,10 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from random import Random
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -67,10 +69,10 @@ def few_reserves() -> None:
 
 
 def share_words() -> None:
-    """Let all tokenizers that are loaded from a folder remember words in one place.
+    """Let all tokenizers that are loaded from a folder remember words in one place, full at once.
 
-    ``tokenizers`` keeps what one of them remembers, up to 4 MB, after it is gone: docs/limits.md.
-    A server loads one.  A soak loads hundreds, and looks for what grows besides.
+    ``tokenizers`` keeps what one of them remembers, up to 10,000 words in 4 MB, after it is gone:
+    docs/limits.md.  A server loads one.  A soak loads hundreds, and looks for what grows besides.
     """
     from mlx_lm import utils
 
@@ -81,7 +83,10 @@ def share_words() -> None:
     def sharing(path: Path, *rest: Any, **named: Any) -> Any:  # noqa: ANN401 - mlx-lm's
         wrapped = load(path, *rest, **named)
         tokenizer = wrapped._tokenizer.backend_tokenizer  # noqa: SLF001 - no public way
-        tokenizer.model = models.setdefault(path, tokenizer.model)
+        if path not in models:
+            models[path] = tokenizer.model
+            tokenizer.encode(" ".join(map("".join, product(ascii_lowercase, repeat=3))))
+        tokenizer.model = models[path]
         return wrapped
 
     module.load_tokenizer = sharing
