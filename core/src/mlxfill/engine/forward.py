@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 from attrs import define, field
-from mlx_lm.models.cache import RotatingKVCache
+from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from mlxfill.engine.phases import Phases
 from mlxfill.errors import InputError
@@ -156,7 +156,7 @@ class Forwarder:
             logprobs = logprobs.squeeze(0)
             # Some backends make the caller wait in here: the host's own work ends before.
             self.build_s = time.perf_counter() - started
-            mx.async_eval(chosen, logprobs)
+            mx.async_eval(chosen, logprobs, self._states())
         self.held += 1
         self.forwards += 1
         return chosen, logprobs
@@ -205,6 +205,8 @@ class Forwarder:
             keep = len(known) + judged.accepted
             if count:
                 self._take_back(keep)
+            else:
+                mx.async_eval(self._states())
             self._quantize()
             self._end_phase("commit", [c.state for c in self.caches] if self.phases else ())
         self.held += keep
@@ -238,11 +240,17 @@ class Forwarder:
             self.phases.end(name, arrays)
 
     def _take_back(self, keep: int) -> None:
-        """Rewind, and let a replay run while the host goes on."""
+        """Rewind, and let what that computes run while the host goes on."""
         self.adapt()
         self.window.rewind(keep)
-        if self.window.needs_tape:
-            mx.async_eval([c.state for c in self.caches])
+        mx.async_eval([entry.state for entry in self.caches if type(entry) is not KVCache])
+
+    def _states(self) -> list[Any]:
+        """What no logits need, and is to be computed with them: caches go to other threads.
+
+        Keys and values are what logits are made of; of a state the next token makes the next one.
+        """
+        return [entry.state for entry in flat(self.caches) if not hasattr(entry, "trim")]
 
     def known_rows(self, logits: mx.array, before: int, tokens: Sequence[int]) -> list[mx.array]:
         """Log-probabilities ``[V]`` of the choices that the known ids replaced."""
