@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -63,6 +65,19 @@ def test_a_session_and_a_kept_cache_are_gone_on_with_in_another_thread(name: str
         given = engine.generate(prompt, cache=kept, **OPTIONS)
     assert turn.tokens == given.tokens == expected
     assert turn.stats.cached_tokens
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_there_is_one_of_is_not_copied(copied: Callable[[Any], Any]) -> None:
+    """A copy of a run that nobody had read ended it when it was dropped."""
+    model = shared_model("llama")
+    with engine_with(model) as engine:
+        run = engine.stream(PROMPT, **OPTIONS)
+        with pytest.raises(TypeError, match=r"^a run cannot be copied: hand over .*$"):
+            copied(run)
+        with pytest.raises(TypeError, match=r"^an engine cannot be copied: load .*$"):
+            copied(engine)
+        assert run.result().tokens == plain(model, PROMPT, COUNT).tokens
 
 
 def test_a_run_is_read_by_an_event_loop_that_leaves_it_half_way() -> None:

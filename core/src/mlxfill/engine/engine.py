@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 import attrs
 
@@ -363,6 +363,10 @@ class Engine:
             self.drafter = None
         self.learnt.keep()
         self.target.close()
+
+    def __reduce__(self) -> Never:
+        """There is one of it.  A ``TypeError`` for whoever copies it or sends it elsewhere."""
+        raise TypeError("an engine cannot be copied: load the model again, in each process itself")
 
     def __enter__(self) -> Self:
         """The engine itself."""

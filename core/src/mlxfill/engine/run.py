@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspect import GEN_RUNNING, getgeneratorstate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 from mlxfill.engine.collected import collected
 from mlxfill.errors import InputError
@@ -110,6 +110,10 @@ class Run:
         if self.state.brake.keeper is None:
             raise InputError("give checkpoint=FILE or on_checkpoint=... with the request")
         self.state.brake.keeper.request()
+
+    def __reduce__(self) -> Never:
+        """There is one of it.  A ``TypeError`` for whoever copies it or sends it elsewhere."""
+        raise TypeError("a run cannot be copied: hand over its result(), or a checkpoint of it")
 
     def __del__(self) -> None:
         """Who watches requests hears of the end of one that nobody read."""
