@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Clock = Callable[[], float]
 
-CONTEXT = 48
+CONTEXT = 8
 STEPS = 4
 MEASURED = (8, 2, 4, 16, 32)
 ALWAYS = (8,)
@@ -36,6 +36,8 @@ REPEATS = 6
 """The best of as many times counts, as far as the budget allows."""
 GLANCES, GLANCED = 3, 8
 """How often a window of how many ids is timed to see whether a stored curve can be right."""
+GLANCE_S = 0.5
+"""After that the times of a slow model are believed at once: its start waits for them."""
 SUSPECT = 1.3
 """A stored window that costs so many times more than one of now was measured on a busy machine."""
 FORMAT = 1
@@ -165,8 +167,10 @@ def glance(target: Target) -> float:
     window = _warm(target, clock)
     if window is None:
         return math.inf
-    steps, windows = [], []
-    for _ in range(GLANCES):
+    started = clock()
+    steps: list[float] = []
+    windows: list[float] = []
+    while not windows or (len(windows) < GLANCES and clock() - started < GLANCE_S):
         steps.append(_step_seconds(target, window.cache, 2, clock))
         windows.append(_time(window, GLANCED, clock)[0])
     return max(min(windows) / min(steps), 1.0)
