@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 
 import mlxfill
-from mlxfill import InputError
+from mlxfill import ConfigError, InputError
 from mlxfill.testing import engine_with, shared_model, tiny_tokenizer
 
 if TYPE_CHECKING:
@@ -127,6 +127,40 @@ def test_a_name_in_the_place_of_a_model_is_told_what_to_do() -> None:
             call(tokenizer, model, prompt)
     with pytest.raises(InputError, match=r"a folder or a name, not an object of the type Model: "):
         mlxfill.load(model)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (5, "engine_options must be a mapping of options of mlxfill.Engine, not 5"),
+        (
+            {"plugin": []},
+            "engine_options: unknown option 'plugin'; did you mean 'plugins'?",
+        ),
+        ({"foo": 1}, "engine_options: unknown option 'foo'; legal: plugins, config, draft, "),
+        ({5: 1}, "engine_options: unknown option 5; legal: plugins, "),
+        ({"stream": None}, "engine_options: unknown option 'stream'; legal: plugins, "),
+    ],
+)
+def test_what_is_no_option_of_an_engine_is_named(given: Any, told: str) -> None:
+    model, tokenizer = shared_model("llama"), tiny_tokenizer()
+    with pytest.raises(InputError) as caught:
+        next(mlxfill.stream_generate(model, tokenizer, PROMPT, engine_options=given))
+    assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize("given", [5, ["mlxfill.toml"], b"mlxfill.toml"])
+def test_what_is_no_config_is_named(given: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        mlxfill.load("tiny", config=given)
+    told = "config must be a file, a mapping with its content or None, not "
+    assert str(caught.value) == f"{told}{given!r}"
+
+
+@pytest.mark.parametrize("given", [5, None, {}])
+def test_what_is_no_checkpoint_is_named(given: Any) -> None:
+    told = said(lambda engine: engine.resume(given))
+    assert told == f"a checkpoint is a file or what on_checkpoint was handed, not {given!r}"
 
 
 def test_values_of_sampling_stand_beside_those_of_mlx_lm() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,10 +51,13 @@ def examine_config(
 ) -> Examined:
     """As ``load_config``: what is legal of the config, and a line for each mistake in it.
 
-    :raises ConfigError: the file cannot be read at all.
+    :raises ConfigError: the file cannot be read at all, or is of another type.
     """
     if isinstance(source, Config):
         return source, []
+    if not isinstance(source, str | os.PathLike | Mapping | None):
+        shown = reprlib.repr(source)
+        raise ConfigError(f"config must be a file, a mapping with its content or None, not {shown}")
     try:
         return _from_mapping(source) if isinstance(source, Mapping) else _from_file(source, environ)
     except RecursionError as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -13,9 +15,10 @@ from mlxfill.engine.options import SAMPLING_NAMES
 from mlxfill.engine.results import SAMPLED
 from mlxfill.errors import InputError
 from mlxfill.model.given import check_loaded
+from mlxfill.nearest import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Sequence
 
     from mlxfill.engine.course import Emitted
     from mlxfill.engine.run import Run
@@ -34,6 +37,11 @@ MLX_LM_DEFAULTS = {
 
 NO_PLACE = ("stop", "checkpoint", "on_checkpoint", "keep_cache", "top_logprobs")
 """Options whose outcome mlx-lm's responses have no place for."""
+
+ENGINE_OPTIONS = tuple(
+    name for name in signature(Engine).parameters if name not in {"model", "tokenizer", "stream"}
+)
+"""What ``engine_options`` may hold; the others are arguments here."""
 
 _ATTRIBUTE = "_mlxfill_engines"
 
@@ -64,10 +72,11 @@ def stream_generate(  # noqa: PLR0913, PLR0917 - mlx-lm's signature
     target did not choose alone.  ``engine_options``: keywords of ``mlxfill.Engine``
     (``plugins``, ``config``, ``draft``, ...).
 
-    :raises ValueError: ``max_tokens`` is 0, as in mlx-lm, a value is not legal, or the model is a
-        name where mlx-lm takes a loaded one.
+    :raises ValueError: ``max_tokens`` is 0, as in mlx-lm, a value or a name in ``engine_options``
+        is not legal, or the model is a name where mlx-lm takes a loaded one.
     """
     check_loaded(model, tokenizer)
+    _check_engine_options(engine_options)
     if max_tokens == 0:
         message = "max_tokens must be at least 1, or -1 for no limit, not 0"
         raise InputError(message)
@@ -86,6 +95,22 @@ def stream_generate(  # noqa: PLR0913, PLR0917 - mlx-lm's signature
     engine = _engine(model, tokenizer, stream, dict(engine_options or {}))
     run = engine.stream(prompt, max_tokens=max_tokens, **options)
     return _with_cache(run, _responses(engine, run.state, max_tokens))
+
+
+def _check_engine_options(given: object) -> None:
+    """Raise ``InputError`` unless they are keywords of an engine, or None."""
+    if given is None:
+        return
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f"engine_options must be a mapping of options of mlxfill.Engine, not {given!r}"
+        )
+    for name in given:
+        if name not in ENGINE_OPTIONS:
+            hint = (
+                did_you_mean(str(name), ENGINE_OPTIONS) or f"; legal: {', '.join(ENGINE_OPTIONS)}"
+            )
+            raise InputError(f"engine_options: unknown option {name!r}{hint}")
 
 
 def _engine(model: Any, tokenizer: Any, stream: Stream, options: dict[str, Any]) -> Engine:  # noqa: ANN401

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,12 +43,16 @@ def resume(
     """A run that begins with the stored tokens and goes on after them.
 
     :raises CheckpointError: the checkpoint cannot be used here; one line that says why.
-    :raises InputError: an option that cannot be given again.
+    :raises InputError: an option that cannot be given again, or ``source`` is of another type.
     """
     wrong = next((name for name in given if name not in GIVEN_AGAIN), None)
     if wrong is not None:
         raise InputError(
             f"{wrong} is as the checkpoint says; resume takes {', '.join(GIVEN_AGAIN)}"
+        )
+    if not isinstance(source, Checkpoint | str | os.PathLike):
+        raise InputError(
+            f"a checkpoint is a file or what on_checkpoint was handed, not {reprlib.repr(source)}"
         )
     stored = source if isinstance(source, Checkpoint) else Checkpoint.load(source)
     if not isinstance(source, Checkpoint):
