@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from functools import partial
@@ -336,7 +337,8 @@ def test_wrong_use_of_bench_gets_one_line(mlxfill: Any, arguments: list[str], sa
 
 @pytest.fixture
 def helping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measurements in which plain decoding takes ten times as long as it did."""
+    """Measurements of a quiet machine in which plain decoding takes ten times as long as it did."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     pairs = figures._pairs
     monkeypatch.setattr(
         figures, "_pairs", lambda *a: [(10 * plain, arm) for plain, arm in pairs(*a)] * 3
@@ -377,6 +379,23 @@ def test_tune_shows_the_change_and_writes_nothing_unasked(
     assert code == 0
     assert "+enabled = " in out
     assert ("Nothing is written: give --yes." in err) == (option == [])
+    assert Path("mlxfill.toml").read_text() == OLD
+
+
+@pytest.mark.parametrize("option", [[], ["--yes"]])
+def test_tune_writes_nothing_from_times_that_other_programs_disturbed(
+    mlxfill: Any,
+    helping: None,  # noqa: ARG001
+    option: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("mlxfill.toml").write_text(OLD)
+    monkeypatch.setattr(os, "getloadavg", lambda: (1000.0, 0.0, 0.0))
+    code, out, err = mlxfill(*TUNE, *option)
+    assert code == 0
+    assert '+enabled = ["spec-ngram", "model-tiny", "fill-echo"]' in out
+    said = "Nothing is written: tune on a quiet machine, or write the lines with + yourself."
+    assert err.splitlines()[-1] == said
     assert Path("mlxfill.toml").read_text() == OLD
 
 
@@ -430,6 +449,22 @@ def test_tune_measures_installed_plugins_that_are_off(mlxfill: Any) -> None:
     _, out, _ = mlxfill("tune", *BRIEF, "--dry-run")
     arms = {line.split()[0] for line in out.splitlines() if line[:5] in {"fill-", "spec-"}}
     assert {"fill-echo", "fill-strict", "spec-ngram"} <= arms
+
+
+@pytest.mark.parametrize(
+    ("command", "unasked"),
+    [
+        (["bench"], "every plugin that is on and proposes tokens"),
+        (["bench", "replay"], "every plugin that is on and proposes tokens"),
+        (["tune"], "every installed plugin that proposes tokens"),
+    ],
+)
+def test_help_says_once_what_is_measured_unasked(
+    mlxfill: Any, command: list[str], unasked: str
+) -> None:
+    page = " ".join(mlxfill(*command, "--help")[1].split())
+    assert f"Without --arms {unasked} is " in page
+    assert page.count("that is on") == unasked.count("that is on")
 
 
 def test_the_help_page_lists_the_commands_without_importing_it() -> None:

@@ -35,6 +35,7 @@ def bench(
 ) -> None:
     """Hold plugins against plain decoding, on your own prompts: is any of them ever slower?
 
+    Without --arms every plugin that is on and proposes tokens is measured.
     Ends with exit code 1 when a plugin failed, or changed a text without asserting tokens.
     """
     if ctx.invoked_subcommand is not None:

@@ -30,7 +30,7 @@ ArmsOption = Annotated[
     typer.Option(
         metavar="A,B,A+B",
         help="Plugins to hold against plain decoding, those of one arm joined by +, and drafters "
-        "as draft=FOLDER; nothing: each that is on and proposes tokens, and all of them.",
+        "as draft=FOLDER; nothing: each that proposes tokens, and all of them.",
     ),
 ]
 ModelOption = Annotated[
@@ -159,14 +159,18 @@ def progress(console: Console, what: str, steps: int) -> Iterator[Callable[[], N
 
 
 def warn_of_load(console: Console, load: float) -> None:
-    """Say that times are not to be relied on.  One core is this program's own."""
-    cores = os.cpu_count() or 1
-    if load > cores:
+    """Say that times are not to be relied on, if so."""
+    if others_ran(load):
         console.print(
-            f"other programs ran (load {load:.1f} on {cores} cores): repeat on a quiet machine "
-            "before you rely on the times",
+            f"other programs ran (load {load:.1f} on {os.cpu_count()} cores): repeat on a quiet "
+            "machine before you rely on the times",
             style="yellow",
         )
+
+
+def others_ran(load: float) -> bool:
+    """Whether other programs disturbed the times.  One core is this program's own."""
+    return load > (os.cpu_count() or 1)
 
 
 def tell_overrides(console: Console, config: Config) -> None:

@@ -9,7 +9,7 @@ import typer
 from attrs import evolve
 
 from mlxfill import check_output, grouped
-from mlxfill_bench.options import Measuring, tell_overrides, warn_of_load
+from mlxfill_bench.options import Measuring, others_ran, tell_overrides, warn_of_load
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +28,8 @@ def tune(
 ) -> None:
     """Measure the installed plugins and write those that help into the config file.
 
-    Without --arms every installed plugin that proposes tokens is measured, on or not.
+    Without --arms every installed plugin that proposes tokens is measured, on or not.  Nothing is
+    written while other programs run.
     """
     from rich.console import Console
 
@@ -46,14 +47,15 @@ def tune(
     every = evolve(config, plugins=evolve(config.plugins, enabled=None))
     measured = run(every, errors, measuring)
     show_effects(console, measured)
-    warn_of_load(errors, max(measured.facts["load"]))
+    load = max(measured.facts["load"])
+    warn_of_load(errors, load)
     tell_overrides(errors, config)
     advice = advise(measured, config)
     show_advice(console, advice, lines=False)
     if advice.changes:
         change = settle(config, advice.settings())
         _show_diff(console, change)
-        if _wanted(errors, change, yes=yes, dry_run=dry_run):
+        if not dry_run and _wanted(errors, change, yes=yes, disturbed=others_ran(load)):
             change.write()
             console.print(f"{change.path} is written.", markup=False)
 
@@ -66,9 +68,13 @@ def _show_diff(console: Console, change: Change) -> None:
         console.print(Text(line, styles.get(line[:1], "")), soft_wrap=True)
 
 
-def _wanted(errors: Console, change: Change, *, yes: bool, dry_run: bool) -> bool:
-    if yes or dry_run:
-        return yes and not dry_run
+def _wanted(errors: Console, change: Change, *, yes: bool, disturbed: bool) -> bool:
+    if disturbed:
+        line = "Nothing is written: tune on a quiet machine, or write the lines with + yourself."
+        errors.print(line, style="yellow", soft_wrap=True)
+        return False
+    if yes:
+        return True
     if not sys.stdin.isatty():
         errors.print("Nothing is written: give --yes.", style="yellow")
         return False
