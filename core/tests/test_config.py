@@ -426,10 +426,21 @@ def test_a_setting_may_have_several_types(key: str, value: object, taken: object
         ("ratio", float("nan"), "a number"),
         ("size", [1], "a whole number or text"),
         ("names", 1, "text or a list of text"),
-        ("limits", {"a": "b"}, "a table"),
+        ("limits", 5, "a table"),
     ],
 )
 def test_a_value_of_none_of_the_types_is_a_mistake(key: str, value: object, wanted: str) -> None:
     config = load_config({"plugins": {"loose": {key: value}}})
     with pytest.raises(ConfigError, match=f"^config: plugins.loose.{key} must be {wanted}, not "):
         config.plugin_settings("loose", Loose)
+
+
+def test_the_wrong_values_of_a_table_are_named_and_not_the_table() -> None:
+    limits = {"a": "b", "c": 1, "d e": 2.5}
+    config = load_config({"plugins": {"loose": {"limits": limits}}})
+    with pytest.raises(ConfigError) as caught:
+        config.plugin_settings("loose", Loose)
+    assert str(caught.value).splitlines() == [
+        "config: plugins.loose.limits.a must be a whole number, not 'b'",
+        'config: plugins.loose.limits."d e" must be a whole number, not 2.5',
+    ]

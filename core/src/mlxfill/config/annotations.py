@@ -36,6 +36,12 @@ def classes_in(kind: Any) -> Iterator[type]:  # noqa: ANN401 - any annotation
         yield origin or kind
 
 
+def kind_of_values(kind: Any) -> Any | None:  # noqa: ANN401 - any annotation
+    """What the values of a table are: ``int`` for ``dict[str, int] | None``; None for no table."""
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return next((get_args(part)[1] for part in parts if get_origin(part) is dict), None)
+
+
 def in_words(kind: Any) -> str:  # noqa: ANN401 - any annotation
     """What a value of this type is called in a config file: ``a list of text``."""
     origin = get_origin(kind)

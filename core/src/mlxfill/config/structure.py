@@ -11,7 +11,7 @@ import attrs
 from cattrs import Converter
 from cattrs.strategies import configure_union_passthrough
 
-from mlxfill.config.annotations import COLLECTIONS, classes_in, in_words
+from mlxfill.config.annotations import COLLECTIONS, classes_in, in_words, kind_of_values
 from mlxfill.config.document import KeyPath, dotted
 from mlxfill.config.environment import EnvText, interpret
 from mlxfill.config.sections import NO_KEY, TABLES, key_of
@@ -98,14 +98,25 @@ class _Reader:
         kind = attribute.type or Any
         if isinstance(kind, type) and attrs.has(kind) and isinstance(raw, Mapping):
             return self.read(kind, raw, at)
+        told = len(self.problems)
+        value = self._converted(raw, kind, at)
+        if len(self.problems) == told:
+            self._check(attribute, value, at)
+        return value
+
+    def _converted(self, raw: object, kind: Any, at: KeyPath) -> object:  # noqa: ANN401
+        """``raw`` as the annotation ``kind``; None, and a mistake, when it is of a wrong type."""
         value = interpret(raw, kind) if isinstance(raw, EnvText) else raw
         try:
-            value = _typed(value, kind)
+            return _typed(value, kind)
         except Exception:  # noqa: BLE001 - whatever a converter raises, the value is of a wrong type
-            self._complain(at, f"must be {in_words(kind)}, not {reprlib.repr(value)}")
+            told, inner = len(self.problems), kind_of_values(kind)
+            if inner is not None and isinstance(value, Mapping):
+                for key, each in value.items():
+                    self._converted(each, inner, (*at, key))
+            if len(self.problems) == told:
+                self._complain(at, f"must be {in_words(kind)}, not {reprlib.repr(value)}")
             return None
-        self._check(attribute, value, at)
-        return value
 
     def _check(self, attribute: Attribute[Any], value: object, at: KeyPath) -> None:
         """Apply the attribute's rule now, so that all mistakes are found at once.
