@@ -444,3 +444,11 @@ def test_the_wrong_values_of_a_table_are_named_and_not_the_table() -> None:
         "config: plugins.loose.limits.a must be a whole number, not 'b'",
         'config: plugins.loose.limits."d e" must be a whole number, not 2.5',
     ]
+
+
+def test_the_variable_that_holds_a_wrong_value_in_a_table_is_named() -> None:
+    config = load_config(environ={"MLXFILL_PLUGINS__LOOSE__LIMITS": "{a = 'b'}"})
+    with pytest.raises(ConfigError) as caught:
+        config.plugin_settings("loose", Loose)
+    told = "MLXFILL_PLUGINS__LOOSE__LIMITS: plugins.loose.limits.a must be a whole number, not 'b'"
+    assert str(caught.value) == told

@@ -66,7 +66,8 @@ def dotted(path: KeyPath) -> str:
 
 
 def source_of(sources: Mapping[str, str], path: KeyPath) -> str | None:
-    """The place of the value at a path, or of the first value inside a table."""
+    """The place of the value at a path, of the first one inside a table, or of a table around."""
     key = dotted(path)
     inside = (place for name, place in sources.items() if name.startswith(f"{key}."))
-    return sources.get(key) or next(inside, None)
+    around = (sources[outer] for n in range(len(path)) if (outer := dotted(path[:n])) in sources)
+    return sources.get(key) or next(inside, None) or next(around, None)
