@@ -450,7 +450,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"tool_choice": {"type": "mcp", "name": "m"}}, "tool_choice.type: only functions"),
     ({"tool_choice": "required"}, "tool_choice needs tools"),
     ({"tools": TOOLS, "tool_choice": {"type": "function", "name": "f"}}, "names 'f', which is not"),
-    ({"text": {"format": {"type": "yaml"}}}, "text.format must be"),
+    ({"text": {"format": {"type": "yaml"}}}, 'text.format must be {"type": "text"}, '),
+    (
+        {"text": {"format": {"type": "yaml"}}},
+        ', {"type": "json_schema", "name": ..., "schema": ...}, {"regex": ...} or ',
+    ),
     (
         {"text": {"format": {"type": "json_schema", "name": "n"}}},
         "text.format.schema must be a JSON schema, not None",

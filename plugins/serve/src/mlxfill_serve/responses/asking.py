@@ -49,11 +49,12 @@ NOT_SERVED = {
 """Fields that would change the reply, and what to do instead."""
 
 _WORDS = (
+    ('"json_schema": ...', '"name": ..., "schema": ...'),
     ("response_format.json_schema", "text.format"),
     ("response_format", "text.format"),
     ("max_tokens", "max_output_tokens"),
 )
-"""Fields of a chat request, and what they are called here."""
+"""Words of errors about a chat request, and what stands in their place here."""
 
 
 def chat_body(body: ResponsesBody, items: Sequence[Item]) -> ChatBody:
