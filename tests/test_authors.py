@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -102,6 +104,17 @@ for plugin, kind in (("demo-source", None), ("demo-drafter", "demo-drafter")):
 """
 
 
+def judged_as_its_readme_says(home: Home, name: str) -> dict[str, int]:
+    """Ids by origin that are verified when all that is offered is tried."""
+    readme = (home.folder / f"mlxfill-{name}" / "README.md").read_text("utf-8")
+    (arguments,) = re.findall(r"^\$ mlxfill (generate .+)$", readme, re.MULTILINE)
+    (always,) = re.findall(r"`(MLXFILL_\w+=\w+)`", readme)
+    program = ["env", always, str(home.bin / "python"), "-m", "mlxfill"]
+    said = run([*program, *shlex.split(arguments), "--json"], home.folder)
+    judged: dict[str, int] = json.loads(said)["stats"]["spec"]["drafted_from"]
+    return judged
+
+
 def test_new_plugins_install_pass_their_tests_and_propose(home: Home) -> None:
     for kind in ("source", "drafter"):
         name = f"demo-{kind}"
@@ -109,6 +122,7 @@ def test_new_plugins_install_pass_their_tests_and_propose(home: Home) -> None:
         home.install(home.folder / f"mlxfill-{name}")
         assert (home.packages / f"mlxfill_demo_{kind}" / "plugin.py").is_file()
         assert "2 passed" in home.python("-m", "pytest", "-q", f"mlxfill-{name}")
+        assert set(judged_as_its_readme_says(home, name)) == {name}
     for line in home.python("-c", USED).splitlines():
         plugin, drafted = line.split()
         assert int(drafted) > 0, plugin
