@@ -63,6 +63,13 @@ def test_versions_device_config_and_plugins(run: Any, findings: Any) -> None:
     assert page.endswith("nothing is broken\n")
 
 
+def test_a_path_stays_in_one_piece_where_no_terminal_reads_it(run: Any, workplace: Path) -> None:
+    file = workplace / ("a" * 100) / ("b" * 100) / "mlxfill.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('plugins = ["aa"]\n')
+    assert str(file) in run("--config", str(file), "doctor").out
+
+
 def test_a_model_is_examined(run: Any, findings: Any, model: str) -> None:
     facts = findings("--model", model)["model"]
     assert facts["architecture"] == "llama"
@@ -92,7 +99,7 @@ def test_a_cost_that_cannot_be_kept_is_told(
             page = run("doctor", "--model", model).out
         assert list((cache / "mlxfill" / "cost").iterdir()) == []
     said = f"could not be kept for the next start: {cache / 'mlxfill' / 'cost'}: {cause}"
-    assert said in "".join(page.splitlines())
+    assert said in page
     assert "kept for the next start;" not in page
 
 

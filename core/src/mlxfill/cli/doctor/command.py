@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
@@ -34,6 +35,8 @@ def doctor(
         from mlxfill.cli.doctor.page import page
 
         console = Console(highlight=False, soft_wrap=True)
+        if not console.is_terminal:  # whoever reads a file or a pipe wants paths in one piece
+            console.width = sys.maxsize
         bar = "█" if console.encoding.startswith("utf") else "#"
         console.print(page(found, bar))
     if found.problems:
