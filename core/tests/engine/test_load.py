@@ -105,6 +105,46 @@ def test_an_adapter_is_what_mlx_lm_makes_of_it(folder: Path, adapter: Path) -> N
         assert engine.generate(PROMPT, max_tokens=16, eos_token_ids=()).tokens == expected
 
 
+def test_a_checkpoint_of_other_weights_says_how_they_were_loaded(
+    folder: Path, adapter: Path, tmp_path: Path
+) -> None:
+    def left(**options: Any) -> Path:
+        file = tmp_path / "reply.ckpt"
+        with loaded(folder, **options) as engine:
+            engine.generate(PROMPT, max_tokens=4, checkpoint=file)
+        return file
+
+    def said(file: Path, model: Path, **options: Any) -> str:
+        with loaded(model, **options) as engine, pytest.raises(mlxfill.CheckpointError) as caught:
+            engine.resume(file)
+        return str(caught.value).removeprefix(f"{file} cannot be resumed: it ")
+
+    with_it: dict[str, Any] = {"adapter_path": adapter}
+    told = f"was written under the adapter {adapter}: load the model with adapter_path="
+    assert said(left(**with_it), folder) == f"{told}'{adapter}'"
+    told = f"was written without the adapter {adapter}: load the model without adapter_path"
+    assert said(left(), folder, **with_it) == told
+    moved = tmp_path / "moved"
+    folder.rename(moved)
+    told = f"is of another model ({folder}), with other weights"
+    assert said(tmp_path / "reply.ckpt", moved, **with_it) == told
+    moved.rename(folder)
+    left(**with_it)
+    folder.rename(moved)
+    told = f"is of another model ({folder} with the adapter {adapter}), with other weights"
+    assert said(tmp_path / "reply.ckpt", moved) == told
+
+
+def test_a_checkpoint_of_weights_that_have_changed_is_of_the_same_model(folder: Path) -> None:
+    file = folder / "reply.ckpt"
+    with loaded(folder) as engine:
+        engine.generate(PROMPT, max_tokens=4, checkpoint=file)
+    shutil.copytree(tiny_folder(folder / "other", seed=1), folder, dirs_exist_ok=True)
+    with loaded(folder) as engine, pytest.raises(mlxfill.CheckpointError) as caught:
+        engine.resume(file)
+    assert str(caught.value).endswith(f"it is of the same model ({folder}), with other weights")
+
+
 def test_an_adapter_that_is_not_there_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(mlxfill.ModelNotFoundError, match="nowhere: no adapter_config"):
         loaded(folder, adapter_path=str(tmp_path / "nowhere"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mlxfill.contracts import DraftCheckpoint, Fault, Schema
 from mlxfill.engine.admission import check_named
 from mlxfill.engine.checkpoint.checkpoint import Checkpoint
-from mlxfill.engine.checkpoint.identity import settings_of
+from mlxfill.engine.checkpoint.identity import other_weights, settings_of
 from mlxfill.engine.checkpoint.plain import restore_caches, unpacked
 from mlxfill.engine.checkpoint.tally import give_back
 from mlxfill.engine.course import Emitted, Ending
@@ -83,10 +83,8 @@ class Resumption:
         content, engine = self._content, self._engine
         options = self._options()
         if content["model"] != engine.learnt.fingerprint(options.adapters):
-            named = content["origin"].get("model")
-            whose = f" ({named})" if named else ""
-            under = f", or of another adapter {options.adapters!r}" if options.adapters else ""
-            raise CheckpointError(f"it is of another model{whose}, with other weights{under}")
+            found = other_weights(content["origin"], engine.made_by, options.adapters)
+            raise CheckpointError(found)
         ending = self._ending(options)
         held = self._held(options)
         if held is None and ending is None:

@@ -76,6 +76,25 @@ def recipe(engine: Engine) -> dict[str, Any]:
     }
 
 
+def other_weights(then: Mapping[str, Any], now: Mapping[str, Any], adapter: str | None) -> str:
+    """What is known of weights that are not those that a checkpoint was written with.
+
+    :param then: what its engine was made with, as ``recipe`` says; ``now``: the same of this one.
+    :param adapter: name of the adapter that the request is under.
+    """
+    model, path, ours = then.get("model"), then.get("adapter_path"), now.get("adapter_path")
+    same = model is not None and model == now.get("model")
+    if same and path and path != ours:
+        return f"it was written under the adapter {path}: load the model with adapter_path={path!r}"
+    if same and ours and not path:
+        return f"it was written without the adapter {ours}: load the model without adapter_path"
+    which = "the same model" if same else "another model"
+    named = f"{model} with the adapter {path}" if path else model
+    whose = f" ({named})" if model else ""
+    under = f", or of another adapter {adapter!r}" if adapter else ""
+    return f"it is of {which}{whose}, with other weights{under}"
+
+
 def _settings(instance: Any) -> Mapping[str, Any]:  # noqa: ANN401 - each plugin's own class
     return {} if instance is None else attrs.asdict(instance, value_serializer=_serialized)
 
