@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
+from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 import mlxfill
-from mlxfill import InputError
-from mlxfill.testing import engine_with, shared_model
+from mlxfill import InputError, TemplateError
+from mlxfill.testing import engine_with, shared_model, tiny_tokenizer
 
 
 def read(*messages: Any) -> tuple[int, ...]:
@@ -76,6 +78,62 @@ def test_other_forms_are_one_line_with_number_and_key(message: Any, said: str) -
         read({"role": "user", "content": "hello"}, message)
     assert str(caught.value).startswith(f"message 1{said}")
     assert "\n" not in str(caught.value)
+
+
+WANTS_TEXT = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}<reply>{{ m.content }}"
+    "{% elif m.role == 'odd' %}{{ raise_exception('odd') }}"
+    "{% else %}<user>{{ 'said: ' + m.content }}{% endif %}<end>{% endfor %}<reply>"
+)
+"""As many templates: of a reply it takes anything, of others a content that can be added to."""
+HELLO, BARE, REPLY = {"role": "user", "content": "hello"}, {"role": "user"}, {"role": "assistant"}
+CALL = {"type": "function", "function": {"name": "go", "arguments": "{}"}}
+
+
+def told(*messages: Any) -> str:
+    """What a model with that template says about messages; "" when it takes them."""
+    raw: Any = copy.deepcopy(tiny_tokenizer()._tokenizer)
+    raw.chat_template = WANTS_TEXT
+    with engine_with(shared_model("llama"), tokenizer=TokenizerWrapper(raw)) as engine:
+        try:
+            engine.check(list(messages))
+        except (InputError, TemplateError) as error:
+            return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("messages", "number"),
+    [
+        ([BARE], 0),
+        ([{"role": "user", "text": "hello"}], 0),
+        ([HELLO, REPLY, BARE], 2),
+        ([HELLO, REPLY, BARE, REPLY, BARE, HELLO], 2),
+        ([HELLO, {**REPLY, "tool_calls": [CALL]}, {"role": "tool"}, REPLY, BARE], 2),
+        # Two of the system become one: the number is the caller's.
+        ([{"role": "system", "content": "a"}, {"role": "developer", "content": "b"}, BARE], 2),
+    ],
+)
+def test_a_message_without_the_content_that_the_template_wants(
+    messages: list[Any], number: int
+) -> None:
+    assert told(*messages) == (
+        f"message {number} has no content, without which the chat template does not take it: "
+        "give its text, or null for none"
+    )
+
+
+def test_what_a_template_takes_needs_no_content() -> None:
+    assert told(HELLO, REPLY, HELLO) == ""
+    assert told(HELLO, {**REPLY, "tool_calls": [CALL]}, HELLO) == ""
+    assert told(HELLO, {**REPLY, "reasoning_content": "so"}, HELLO) == ""
+    assert told({**BARE, "content": None}) == ""
+    assert read(BARE) == read({**BARE, "content": ""})
+
+
+def test_what_else_a_template_refuses_is_not_laid_to_a_content() -> None:
+    refusal = "the chat template refused the messages: odd"
+    assert told({"role": "odd"}, BARE) == told({"role": "odd", "content": "a"}) == refusal
 
 
 @pytest.mark.parametrize("prompt", [b"abc", bytearray(b"abc"), memoryview(b"abc")])

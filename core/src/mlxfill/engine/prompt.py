@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
+from mlxfill.engine.contents import first_missing
 from mlxfill.engine.pastcalls import unreadable, with_calls_told
 from mlxfill.engine.roles import written
 from mlxfill.errors import InputError, TemplateError, reason
@@ -37,7 +38,8 @@ def make_prompt(
     """A string or ids as they are, chat messages through the template; a ``Prompt`` is ready.
 
     :raises InputError: nothing usable was given, a message or tool is of another form than
-        OpenAI's format allows, or the template does not know a message's role.
+        OpenAI's format allows, or without the content that the template wants, or in a role
+        that it does not know.
     :raises TemplateError: the template is missing or refuses the messages.
     """
     check_tools(tools)
@@ -55,21 +57,39 @@ def make_prompt(
         raise InputError(message)
     items = list(given)
     if items and all(isinstance(i, Mapping) for i in items):
-        template = template_source(tokenizer, tools, options)
-
-        def write(some: Sequence[Mapping[str, Any]]) -> str:
-            return render(tokenizer, some, tools, options)
-
-        told = with_calls_told(for_template(items), write)
-        told, text = written(told, template, write)
-        require_text(text)
-        ids = tokenizer.encode(text, add_special_tokens=False)
-        return Prompt(tuple(ids), text, tuple(told))
+        return _from_messages(tokenizer, items, tools, options)
     wrong = [i for i in items if not is_whole(i)]
     if wrong:
         message = f"a prompt list holds token ids or messages, not {wrong[0]!r}"
         raise InputError(message)
     return Prompt(tuple(items), "")
+
+
+def _from_messages(
+    tokenizer: Any,  # noqa: ANN401
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None,
+    options: Mapping[str, Any],
+) -> Prompt:
+    template = template_source(tokenizer, tools, options)
+
+    def write(some: Sequence[Mapping[str, Any]]) -> str:
+        return render(tokenizer, some, tools, options)
+
+    told = with_calls_told(for_template(messages), write)
+    try:
+        told, text = written(told, template, write)
+    except TemplateError as error:
+        at = first_missing(told, lambda some: written(some, template, write))
+        if at is None:
+            raise
+        raise InputError(
+            f"message {at} has no content, without which the chat template does not take it:"
+            " give its text, or null for none"
+        ) from error
+    require_text(text)
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    return Prompt(tuple(ids), text, tuple(told))
 
 
 def require_text(text: str) -> None:
