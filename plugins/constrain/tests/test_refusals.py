@@ -87,6 +87,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "open group": ({"regex": "(a"}, "unclosed group"),
     "a regex in too many groups": ({"regex": "(" * 5000 + "a" + ")" * 5000}, "invalid regex"),
     "unknown rule": ({"lark": "start: nothing"}, 'unknown name: "nothing"'),
+    "JSON in the place of a grammar": (
+        {"lark": "\n{bad"},
+        "schema cannot be used: a grammar is text in Lark's notation with a rule start, not JSON",
+    ),
+    "llguidance's own JSON": ({"lark": '{"grammars": [{"json_schema": {}}]}'}, "not JSON$"),
     "a rule without end": ({"lark": "start: start"}, "no text satisfies it"),
     "a grammar in too many groups": (
         {"lark": "start: " + "(" * 3000 + '"a"' + ")" * 3000},

@@ -118,6 +118,8 @@ def _grammar(schema: Schema, whitespace: Whitespace) -> str:
         case "regex":
             return LLMatcher.grammar_from_regex(schema.text)
         case "lark":
+            if schema.text.lstrip().startswith("{"):  # llguidance would take it for its own format
+                raise _refusal("a grammar is text in Lark's notation with a rule start, not JSON")
             return LLMatcher.grammar_from_lark(schema.text)
 
 
