@@ -10,5 +10,5 @@
     head       its head for some ids only; team: one model on several ranks
     adapters   LoRA by name; adapterfiles: what they are read from
     compiled   small forwards as one graph, for drafters
-    reading    arrays to Python numbers, with types
+    reading    arrays to Python numbers, with types; forked: processes without mlx's threads
 """
