@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 VARIABLES = "MLXFILL_"
 """What the names of variables that override the config begin with."""
+ALWAYS = 0.5
+"""Threads of what runs on any machine."""
 
 ArmsOption = Annotated[
     str | None,
@@ -169,8 +171,11 @@ def warn_of_load(console: Console, load: float) -> None:
 
 
 def others_ran(load: float) -> bool:
-    """Whether other programs disturbed the times.  One core is this program's own."""
-    return load > (os.cpu_count() or 1)
+    """Whether other programs disturbed the times: more ran than this one, which may use each core.
+
+    :param load: threads that ran or waited to, on average over a minute.
+    """
+    return load > (os.cpu_count() or 1) + ALWAYS
 
 
 def tell_overrides(console: Console, config: Config) -> None:
