@@ -99,6 +99,15 @@ def test_wrong_use_is_one_line_and_exit_code_2(
     assert line.endswith(f" (see {command} --help)")
 
 
+@pytest.mark.parametrize(("given", "said"), [("abc", "integer"), ("1.5", "integer")])
+def test_a_wrong_number_is_named(run: Any, given: str, said: str) -> None:
+    outcome = run("generate", "--max-tokens", given, "hi")
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert f"'{given}'" in outcome.err
+    assert said in outcome.err
+    assert "Input" not in outcome.err
+
+
 def test_a_misspelt_command_gets_the_nearest_one(run: Any) -> None:
     assert "Did you mean 'config'?" in run("confg").err
 

@@ -103,7 +103,7 @@ def _report(error: Exception) -> int:
     if message is not None:
         context = getattr(error, "ctx", None)
         at = getattr(context, "command_path", "mlxfill")
-        said = message().replace("Value error, ", "")  # newer releases say it of every choice
+        said = _naming_its_value(message(), error.__cause__)
         line = f"{' '.join(said.split())}{_quoting(said, context)} (see {at} --help)"
         _say(line, of_all=True)  # all ranks were given these arguments
         return WRONG_USE
@@ -116,6 +116,16 @@ def _have_folder() -> bool:
         return bool(os.getcwd())  # noqa: PTH109 - no path is wanted
     except FileNotFoundError:
         return False
+
+
+def _naming_its_value(message: str, cause: BaseException | None) -> str:
+    """The same for newer releases of typer, which check by pydantic, and call a value "Input"."""
+    message = message.replace("Value error, ", "")
+    errors = getattr(cause, "errors", None)
+    if errors is None:
+        return message
+    named = message.replace("Input should", f"{errors()[0].get('input')!r} should")
+    return named.partition(", unable to parse")[0]
 
 
 def _quoting(message: str, context: Any) -> str:  # noqa: ANN401 - typer's, of no public class
