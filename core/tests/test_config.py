@@ -179,6 +179,8 @@ def test_a_mapping_is_not_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
         ("[plugins]\nenabled = 'a'", "plugins.enabled must be a list of text, not 'a'"),
         ("[plugins.enabled]\nk = 1", "plugins.enabled must be a list of text, not {'k': 1}"),
         ("[plugins]\nk = 1", "plugins.k is an unknown key; legal: enabled"),
+        ("[serve]\nk = 1", "serve is an unknown key; a plugin's settings stand in [plugins.serve]"),
+        ("serve = 1", "serve is an unknown key; legal: model, "),
         ("[generations]\nseed = 1", "generations is an unknown key; did you mean 'generation'?"),
         ("generation = 5", "generation must be a table, not 5"),
         ("[[generation]]\nseed = 1", "generation must be a table, not [{'seed': 1}]"),

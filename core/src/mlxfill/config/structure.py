@@ -86,9 +86,8 @@ class _Reader:
         catch_all = next((a.name for a in attrs.fields(kind) if TABLES in a.metadata), None)
         for key, value in rest.items():
             if catch_all is None or not isinstance(value, Mapping):
-                hint = (
-                    did_you_mean(key, attributes) or f"; legal: {', '.join(attributes) or 'none'}"
-                )
+                hint = did_you_mean(key, attributes) or _home(attributes, key, value)
+                hint = hint or f"; legal: {', '.join(attributes) or 'none'}"
                 self._complain((*at, key), f"is an unknown key{hint}")
         if catch_all is None:
             return {}
@@ -146,6 +145,18 @@ def _attributes(kind: type) -> dict[str, Attribute[Any]]:
         for attribute in attrs.fields(attrs.resolve_types(kind))
         if attribute.init and not {NO_KEY, TABLES} & set(attribute.metadata)
     }
+
+
+def _home(attributes: Mapping[str, Attribute[Any]], key: str, value: object) -> str:
+    """Where a table belongs that stands beside the one that takes tables; "" for anything else."""
+    homes = [
+        name
+        for name, attribute in attributes.items()
+        if attrs.has(kind := attribute.type or Any)
+        and any(TABLES in each.metadata for each in attrs.fields(kind))
+    ]
+    is_table = isinstance(value, Mapping) and value and homes
+    return f"; a plugin's settings stand in [{homes[0]}.{key}]" if is_table else ""
 
 
 def _typed(value: object, kind: Any) -> object:  # noqa: ANN401 - any annotation
