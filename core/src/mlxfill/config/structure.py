@@ -83,7 +83,7 @@ class _Reader:
     ) -> dict[str, Any]:
         """Take the keys that no attribute has: tables if the class wants them, else mistakes."""
         rest = {key: value for key, value in table.items() if key not in attributes}
-        catch_all = next((a.name for a in attrs.fields(kind) if TABLES in a.metadata), None)
+        catch_all = _catch_all(kind)
         for key, value in rest.items():
             if catch_all is None or not isinstance(value, Mapping):
                 hint = did_you_mean(key, attributes) or _home(attributes, key, value)
@@ -147,13 +147,17 @@ def _attributes(kind: type) -> dict[str, Attribute[Any]]:
     }
 
 
+def _catch_all(kind: type) -> str | None:
+    """The attribute that takes the tables whose names no attribute has; None without one."""
+    return next((a.name for a in attrs.fields(kind) if TABLES in a.metadata), None)
+
+
 def _home(attributes: Mapping[str, Attribute[Any]], key: str, value: object) -> str:
     """Where a table belongs that stands beside the one that takes tables; "" for anything else."""
     homes = [
         name
         for name, attribute in attributes.items()
-        if attrs.has(kind := attribute.type or Any)
-        and any(TABLES in each.metadata for each in attrs.fields(kind))
+        if attrs.has(kind := attribute.type or Any) and _catch_all(kind)
     ]
     is_table = isinstance(value, Mapping) and value and homes
     return f"; a plugin's settings stand in [{homes[0]}.{key}]" if is_table else ""

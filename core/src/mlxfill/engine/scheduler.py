@@ -35,11 +35,15 @@ class Seated:
     """A run in the scheduler.  ``stage``: its tokens while it decodes alone."""
 
     run: Run
-    state: RunState
     row: Row
     stage: Generator[Any, None, None] | None = None
     table: Table | None = None
     gone: bool = False
+
+    @property
+    def state(self) -> RunState:
+        """What the run is made of."""
+        return self.run.state
 
 
 @define(eq=False)
@@ -108,7 +112,7 @@ class RowScheduler:
         if not len(self):  # on Metal the weights stay wired while runs are decoded
             stream: Any = self._engine.mlx_stream
             self._wired.enter_context(wired_limit(self._engine.model, [stream]))
-        seated = Seated(run, run.state, Row(run.state.loop))
+        seated = Seated(run, Row(run.state.loop))
         self._everyone.append(seated)
         self._waiting.append(seated)
 

@@ -93,15 +93,10 @@ class Keeper:
             if over and not run.only_told:
                 self.take(run)
         finally:
-            self._close()
+            if self._writer is not None:
+                self._writer.close(self.release)
         if self._writer is not None and self._writer.error is not None:
             run.faults.append(Fault(*_NOT_KEPT, str(self._writer.error)))
-
-    def _close(self) -> None:
-        if self._writer is None:
-            self.release()
-        else:
-            self._writer.close(self.release)
 
     def release(self) -> None:
         """Let go of the file."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mlxfill.engine.checkpoint.checkpoint import Checkpoint
 
 
-class _Desk:
+class Desk:
     """One thread of the process writes all checkpoints, in the order in which they came.
 
     One, since mlx keeps threads of its own, until the process ends, for each thread that it was
@@ -50,17 +50,19 @@ class _Desk:
         """Whether this is its thread."""
         return threading.current_thread() is self._thread
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody ever wrote, or nobody will."""
-        return self._over or not self._runs
-
     def put(self, work: Callable[[], None]) -> None:
         """Let it be done, at once where the process ends."""
         if self._over:
             work()
         else:
             self._works.put(work)
+
+    def wait(self) -> None:
+        """Wait until everything that was handed over so far is written."""
+        if self._runs and not self._over:
+            done = threading.Event()
+            self.put(done.set)
+            done.wait()
 
     def _run(self) -> None:
         while (work := self._works.get()) is not None:
@@ -74,16 +76,8 @@ class _Desk:
             self._thread.join()
 
 
-_DESK = _Desk()
-atexit.register(_DESK.close)
-
-
-def wait_for_all() -> None:
-    """Wait until everything that was handed over so far is written."""
-    if not _DESK.is_idle:
-        done = threading.Event()
-        _DESK.put(done.set)
-        done.wait()
+DESK = Desk()
+atexit.register(DESK.close)
 
 
 class Writer:
@@ -97,12 +91,12 @@ class Writer:
         self._path = path
         self.error: CheckpointError | None = None
         self._waiting: deque[Checkpoint] = deque(maxlen=1)
-        _DESK.open()
+        DESK.open()
 
     def put(self, checkpoint: Checkpoint) -> None:
         """Hand over a checkpoint; does not wait for the disk."""
         self._waiting.append(checkpoint)
-        _DESK.put(self._write)
+        DESK.put(self._write)
 
     def close(self, then: Callable[[], None]) -> None:
         """Wait until the newest one is written, and ``then`` was called.
@@ -110,10 +104,10 @@ class Writer:
         Where Python collects a run in the very thread that is to write, or Ctrl-C comes, nothing is
         waited for: ``then``, which raises nothing, is called later.
         """
-        _DESK.put(self._write)  # again: Ctrl-C may have come within `put`
-        _DESK.put(then)
-        if not _DESK.is_here:
-            wait_for_all()
+        DESK.put(self._write)  # again: Ctrl-C may have come within `put`
+        DESK.put(then)
+        if not DESK.is_here:
+            DESK.wait()
 
     def _write(self) -> None:
         try:
