@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,21 @@ def test_a_model_is_examined(run: Any, findings: Any, model: str) -> None:
     assert page.count("█") > 6
     assert "a window of 8 costs " in page
     assert "kept for the next start; until now" in page
+
+
+def test_a_cost_measured_beside_other_programs_is_provisional(
+    run: Any, findings: Any, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (4.0, 0.0, 0.0))
+    assert "provisional: other programs ran (load 4.0 on 2 cores)" in run(
+        "doctor", "--model", model
+    ).out.replace("\n", " ")
+    assert findings("--model", model)["model"]["disturbed"] == "load 4.0 on 2 cores"
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    page = run("doctor", "--model", model).out
+    assert "provisional" not in page
+    assert "kept for the next start\n" in page, "what was provisional is not held for known"
 
 
 @pytest.mark.parametrize("cause", ["File too large", "Not a directory"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -81,6 +82,25 @@ def test_a_curve_of_a_busy_machine_is_measured_anew() -> None:
     assert kept.cost(8) == pytest.approx(curve.cost(8), abs=1e-3)
 
 
+def test_a_curve_measured_beside_other_programs_is_provisional(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cheap, fresh = CostCurve({1: 1.0, 8: 1.5}), CostCurve({1: 1.0, 8: 3.0})
+    monkeypatch.setattr(calibrate, "glance", lambda _: 3.0)
+    monkeypatch.setattr(calibrate, "measure", lambda *_: fresh)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    with Target(shared_model("llama")) as target:
+        for load, kept in ((2.4, cheap), (2.6, None)):
+            monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+            calibrate.store(target, cheap)
+            assert calibrate.stored(target) == kept
+            assert calibrate.curve_for(target) == (kept or fresh)
+        assert calibrate.stored(target) is None, "still busy: provisional again"
+        monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.0, 0.0))
+        calibrate.curve_for(target)
+        assert calibrate.stored(target) == fresh
+
+
 @pytest.mark.parametrize(("now", "again"), [(2.0, True), (3.5, False), (9.0, False)])
 def test_a_stored_curve_is_doubted_when_windows_are_much_cheaper_now(
     now: float, monkeypatch: pytest.MonkeyPatch, *, again: bool
@@ -115,6 +135,7 @@ BROKEN = {
     "negative": '{"format": 1, "points": {"1": 1.0, "8": -5.0}, "rewind": 0}',
     "a negative size": '{"format": 1, "points": {"1": 1.0, "-8": 2.0}, "rewind": 0}',
     "a negative rewind": '{"format": 1, "points": {"1": 1.0, "8": 2.0}, "rewind": -1}',
+    "provisional": '{"format": 1, "points": {"1": 1.0}, "rewind": 0, "provisional": true}',
     "a null rewind": '{"format": 1, "points": {"1": 1.0, "8": 2.0}, "rewind": null}',
 }
 

@@ -258,6 +258,44 @@ def test_a_model_that_cannot_be_split_says_why_and_generates(make: type) -> None
         assert engine.generate(prompt, max_tokens=10, eos_token_ids=[]).tokens == expected
 
 
+class Rounding(Knowing):
+    """Its logits, with a cache and without, differ by a share of the largest of them."""
+
+    def __init__(self, dtype: mx.Dtype, share: float, *, masked: bool = False) -> None:
+        super().__init__()
+        self.set_dtype(dtype)  # type: ignore[no-untyped-call]
+        self.share, self.masked = share, masked
+
+    def __call__(self, ids: mx.array, cache: Any = None) -> Any:
+        logits = self.model.embed_tokens.as_linear(self.model(ids, cache))
+        if self.masked:
+            logits[..., 3] = -mx.inf
+            logits[..., 4] = mx.inf
+        return logits if cache is None else (logits * (1 + self.share)).astype(logits.dtype)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "share", "split"),
+    [
+        (mx.float32, 0.0, True),
+        (mx.float32, 6 * 2**-23, True),
+        (mx.float32, 1e-4, False),
+        (mx.bfloat16, 2**-7, True),
+        (mx.bfloat16, 0.1, False),
+        (mx.float16, 2**-10, True),
+        (mx.float16, 0.02, False),
+        (mx.float32, float("nan"), False),
+    ],
+)
+def test_rounding_keeps_the_saving_and_anything_larger_does_not(
+    dtype: mx.Dtype, share: float, *, split: bool, masked: bool
+) -> None:
+    """A tuned BLAS adds up otherwise for one row than for several, within the last places."""
+    with Target(Rounding(dtype, share, masked=masked)) as target:
+        assert target.split == split, target.reason
+
+
 def test_a_model_that_fails_on_the_probe_is_refused_and_left_alone() -> None:
     model = tiny_model("llama")
     before = classes(model)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
+from mlxfill.disturbance import other_programs
 from mlxfill.engine.gate import CostCurve, points_from
 from mlxfill.model.reading import parameters
 from mlxfill.rewind.window import CacheWindow
@@ -46,7 +47,8 @@ FORMAT = 1
 def curve_for(target: Target, team: Team | None = None, budget_s: float = BUDGET_S) -> CostCurve:
     """The stored curve of this model on this device, or a new one measured now.
 
-    One that was measured on a busy machine would close the gate for good: a few forwards tell.
+    One that was measured on a busy machine would close the gate for good.  It is stored as
+    provisional and not read again; where the load did not show it, a few forwards tell.
     Ranks measure together, by one clock, and learn nothing while decoding: all of them must go
     by the same curve, and neither their disks nor their clocks agree.
     """
@@ -63,18 +65,22 @@ def curve_for(target: Target, team: Team | None = None, budget_s: float = BUDGET
 
 
 def stored(target: Target) -> CostCurve | None:
-    """The curve on the disk, if there is one that can be read."""
+    """The curve on the disk, if there is one that can be read and is not provisional."""
     return _read(_path(target))
 
 
 def store(target: Target, curve: CostCurve) -> str:
     """Keep a curve for the next start; a disk that takes nothing is no reason to fail.
 
+    While other programs run it is kept as provisional: the next start measures again.
+
     :returns: why it could not be kept, "" when it is.
     """
     path = _path(target)
     points = {str(n): round(c, 4) for n, c in curve.points.items()}
-    text = json.dumps({"format": FORMAT, "points": points, "rewind": round(curve.rewind, 4)})
+    provisional = bool(other_programs())
+    facts = {"points": points, "rewind": round(curve.rewind, 4), "provisional": provisional}
+    text = json.dumps({"format": FORMAT, **facts})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
@@ -85,12 +91,12 @@ def store(target: Target, curve: CostCurve) -> str:
 
 
 def _read(path: Path) -> CostCurve | None:
-    """A stored curve, unless the file is missing, broken or says what no clock measures."""
+    """A stored curve, unless it is provisional, broken, missing or says what no clock measures."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         points = {int(n): float(c) for n, c in data["points"].items()}
         rewind = float(data["rewind"])
-        known = data["format"] == FORMAT
+        known = data["format"] == FORMAT and not data.get("provisional")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     sane = all(n > 0 and 0 < c < math.inf for n, c in points.items()) and 0 <= rewind < math.inf

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from mlxfill.cli.origins import painted, style_of
 from mlxfill.cli.tables import bare_table
+from mlxfill.disturbance import other_programs
 from mlxfill.engine.results import SAMPLED
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ TIMES = (
     "Time: the shortest of several runs a side, which take turns; with the gate, as by default: a"
     " window that does not pay here is left out.  Speed: one time by the other."
 )
-BUSY = "Other programs ran meanwhile (load {load:.0f} on {cores} cores), so the times say little."
+BUSY = "Other programs ran meanwhile ({load}), so the times say little."
 NO_SOURCES = (
     "No plugin that proposes tokens is on, so both sides are the same: "
     "pip install mlxfill-spec-ngram"
@@ -132,14 +132,14 @@ def summary(outcomes: Sequence[Outcome]) -> RenderableType:
     for outcome in outcomes:
         table.add_row(outcome.ask.title, *_figures(outcome), "yes" if outcome.identical else "NO")
     identical = all(outcome.identical for outcome in outcomes)
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    load = other_programs()
     offered = any(outcome.counted.stats.spec["offers"] for outcome in outcomes)
     return Group(
         table,
         "",
         Text(FORWARDS, "dim"),
         Text(TIMES, "dim"),
-        *([Text(BUSY.format(load=load, cores=cores), "dim")] if load > cores else []),
+        *([Text(BUSY.format(load=load), "dim")] if load else []),
         *([] if offered else [Text(NO_SOURCES, "yellow")]),
         Text.assemble("identical: ", ("yes", "bold green") if identical else ("NO", "bold red")),
     )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from mlxfill.disturbance import other_programs
+
 if TYPE_CHECKING:
     from mlxfill.engine import Engine
     from mlxfill.engine.gate import CostCurve
@@ -23,8 +25,9 @@ class ModelFacts:
     ``split``, ``rewind``: "" when hidden states and logits can be had apart, and when caches can
     be taken back; else the reason why not.  ``caches``: how many entries of each kind.
     ``cost``: time of a forward of n tokens relative to one token, by n; ``believed``: the same as
-    it was stored until now, None where nothing was.  ``unkept``: why ``cost`` could not be stored
-    for the next start, "" when it was.
+    it was stored until now, None where nothing was.  ``disturbed``: the load when other programs
+    ran, in which case ``cost`` is provisional and the next start measures again; else "".
+    ``unkept``: why ``cost`` could not be stored for the next start, "" when it was.
     """
 
     path: str
@@ -39,6 +42,7 @@ class ModelFacts:
     caches: dict[str, int]
     cost: dict[int, float]
     believed: dict[int, float] | None
+    disturbed: str
     unkept: str
     verdict: str
 
@@ -68,6 +72,7 @@ def examine(engine: Engine) -> ModelFacts:
         caches=dict(Counter(type(entry).__name__ for entry in target.new_cache())),
         cost=_sizes(curve),
         believed=None if before is None else _sizes(before),
+        disturbed=other_programs(),
         unkept=store(target, curve),
         verdict=verdict(curve, rewind),
     )

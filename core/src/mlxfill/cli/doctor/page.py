@@ -26,7 +26,8 @@ def page(found: Checkup, bar: str) -> RenderableType:
     parts: list[RenderableType] = [_pairs(_installation(found))]
     if found.model is not None:
         parts += ["", _pairs(_model(found.model)), "", CURVE, chart(found.model.cost, bar)]
-        parts += [Text(_kept(found.model), "dim"), "", Text(found.model.verdict, "bold")]
+        parts += [Text(_kept(found.model), "yellow" if found.model.disturbed else "dim"), ""]
+        parts.append(Text(found.model.verdict, "bold"))
     parts.append("")
     parts += [Text(f"problem: {line}", "red") for line in found.problems]
     parts += [Text(f"hint: {line}", "yellow") for line in found.hints]
@@ -48,6 +49,11 @@ def chart(cost: dict[int, float], bar: str) -> Table:
 def _kept(model: ModelFacts) -> str:
     if model.unkept:
         return f"could not be kept for the next start: {model.unkept}"
+    if model.disturbed:
+        return (
+            f"provisional: other programs ran ({model.disturbed}); "
+            "the next start measures again, and so does mlxfill doctor"
+        )
     if model.believed is None:
         return "kept for the next start"
     was = model.believed[TYPICAL]
