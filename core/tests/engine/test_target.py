@@ -263,7 +263,7 @@ class Rounding(Knowing):
 
     def __init__(self, dtype: mx.Dtype, share: float, *, masked: bool = False) -> None:
         super().__init__()
-        self.set_dtype(dtype)  # type: ignore[no-untyped-call]
+        self.set_dtype(dtype)
         self.share, self.masked = share, masked
 
     def __call__(self, ids: mx.array, cache: Any = None) -> Any:
