@@ -69,12 +69,15 @@ def steps(page: Path) -> Iterator[Block]:
             yield from group
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """That of a user without a config, with this environment's programs on the path."""
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """That of a user without a config, with this environment's programs on the path.
+
+    One home for all pages, as a reader has: the cost curve of a model is measured once.
+    """
     kept = {name: v for name, v in os.environ.items() if not name.startswith(("MLXFILL_", "XDG_"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**kept, "PATH": path, "HOME": str(tmp_path / "home")}
+    return {**kept, "PATH": path, "HOME": str(tmp_path_factory.mktemp("home"))}
 
 
 @pytest.fixture
