@@ -422,12 +422,19 @@ class Fault:
     """Something that went wrong beside a request, which went on without it.
 
     ``plugin``: whose fault, ``engine`` for the core's own; ``where``: the hook or method;
-    ``message``: one line.
+    ``message``: one line.  ``notice``: nothing failed; the caller should know of it.
     """
 
     plugin: str
     where: str
     message: str
+    notice: bool = False
+
+    @property
+    def line(self) -> str:
+        """How reports show it."""
+        kind = "note" if self.notice else "fault"
+        return f"{kind}: {self.plugin} ({self.where}): {self.message}"
 
 
 @frozen

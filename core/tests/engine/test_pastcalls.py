@@ -86,7 +86,7 @@ def test_a_template_that_writes_no_calls_gets_the_messages_as_they_are() -> None
 
 def test_calls_that_a_template_leaves_out_are_told_once() -> None:
     said = "the chat template writes no tool calls: the model sees none of earlier turns"
-    notice = Fault("engine", "messages", said)
+    notice = Fault("engine", "messages", said, notice=True)
     messages = conversation(AS_TEXT)
     with engine_writing(TURN.format(call=OBJECT, when="false")) as engine:
         assert engine.generate(messages[:1], max_tokens=1).faults == []

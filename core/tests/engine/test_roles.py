@@ -169,7 +169,7 @@ def test_an_option_that_the_template_never_reads_is_told_once(
             engine.check(messages, template_options={name: None})  # its caller hears nothing
             result = engine.generate(messages, max_tokens=1, template_options={name: None})
             said = f"the chat template never reads {name!r}{expected}"
-            notice = Fault("engine", "template_options", said)
+            notice = Fault("engine", "template_options", said, notice=True)
             assert result.faults == ([notice] if expected else [])
 
 

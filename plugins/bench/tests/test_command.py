@@ -440,7 +440,7 @@ def test_tune_leaves_alone_what_is_right(mlxfill: Any) -> None:
     Path("mlxfill.toml").write_text(OLD)
     code, out, _ = mlxfill(*TUNE, "--yes")
     assert code == 0
-    assert "No change to the config." in out
+    assert "No change: what is on stays on." in out
     assert Path("mlxfill.toml").read_text() == OLD
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mlxfill
-from mlxfill_bench import Answer, Answered, Effect, Measurement, effects
+from mlxfill_bench import Answer, Answered, Effect, Measurement, Observed, effects
 from mlxfill_bench.advice import advise, best_of
 from mlxfill_bench.agreement import Deed
 from mlxfill_bench.arms import Parts
@@ -136,6 +136,28 @@ def test_the_word_agrees_with_the_interval(seconds: float, slack: float) -> None
     assert low <= high
 
 
+@pytest.mark.parametrize(
+    ("seconds", "steps", "word"),
+    [
+        (0.5, 5.0, "helps"),
+        (0.5, 10.0, "harmless"),
+        (0.5, 12.0, "harmless"),
+        (1.5, 12.0, "harms"),
+        (1.5, 10.0, "undecided"),
+        (1.5, 5.0, "undecided"),
+    ],
+)
+def test_help_and_harm_need_the_forwards_as_well_as_the_clock(
+    seconds: float, steps: float, word: str
+) -> None:
+    """What other programs do to a clock they do not do to forwards and the cost curve."""
+    answers = {"plain": [answer(1.0)] * 6, "a": [answer(seconds)] * 6}
+    watched = [Observed("p", 1, "plain", (), (), 10.0), Observed("p", 1, "a", (), (), steps)]
+    (effect,) = effects([Answered("p", 1, answers)], watched)
+    assert effect.verdict == word
+    assert effect.expected == pytest.approx(10 / steps)
+
+
 def test_faults_come_first_and_other_ids_are_counted() -> None:
     found = measured_effects(
         {
@@ -184,6 +206,27 @@ def test_where_nothing_helps_only_harm_goes_off() -> None:
     assert advice.effect is None
     assert advice.enabled == ("fill-strict", "spec-ngram", "serve")
     assert not advise(measurement({"spec-ngram": 1.0}), CONFIG).changes
+
+
+@pytest.mark.parametrize("seconds", [0.9, 1.0, 1.5])
+def test_what_proposed_nothing_is_not_judged_by_its_time(seconds: float) -> None:
+    silent = answer(seconds, drafted=0, accepted=0)
+    best = advise(measurement({"fill-echo": silent}), CONFIG)
+    assert best.enabled == tuple(ON)
+    assert not best.changes
+
+
+def test_where_nothing_is_proven_it_is_said_what_would_settle_it() -> None:
+    silent, slow = answer(1.5, drafted=0, accepted=0), answer(1.5)
+    measured = measurement({"fill-echo": silent, "spec-ngram": slow})
+    open_ = [attrs.evolve(e, verdict="undecided", expected=1.3) for e in measured.effects]
+    advice = advise(attrs.evolve(measured, effects=open_), CONFIG)
+    assert (advice.changes, advice.enabled) == (False, tuple(ON))
+    told = "\n".join(advice.unproven)
+    assert "fill-echo had nothing to propose: longer prompts" in told
+    assert "more rounds (--rounds)" in told
+    assert "by forwards and cost curve alone: fill-echo x1.30, spec-ngram x1.30" in told
+    assert advise(measurement({"spec-ngram": 0.5}), CONFIG).unproven == ()
 
 
 @pytest.mark.parametrize("changes", [{"faults": ("x",)}, {"tokens": (9,)}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mlxfill
-from mlxfill_bench import SAMPLES, read_prompts
+from mlxfill.testing import engine_with
+from mlxfill_bench import SAMPLES, Plan, read_prompts
+from mlxfill_bench.prompts import unfit
 
 HI = {"role": "user", "content": "Hi."}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -112,6 +115,37 @@ def refusal(file: Path) -> str | None:
     except mlxfill.InputError as error:
         return str(error)
     return None
+
+
+TEMPLATES = {
+    "{% for m in messages %}{{ m.content or '' }}\n{% endfor %}": "writes no tools",
+    "{{ tools }}{% for m in messages %}{{ m.content or '' }}{% endfor %}": "writes no tool calls",
+    "{% if tools %}{{ raise_exception('no tools!') }}{% endif %}{{ messages }}": "no tools!",
+}
+
+
+@pytest.mark.parametrize(("template", "said"), TEMPLATES.items(), ids=TEMPLATES.values())
+def test_samples_that_a_template_has_no_place_for_are_left_out_and_named(
+    plain: mlxfill.Engine, template: str, said: str
+) -> None:
+    samples = read_prompts(SAMPLES)
+    assert unfit(samples, plain) == {}
+    tokenizer = copy.deepcopy(plain.tokenizer._tokenizer)
+    tokenizer.chat_template = template
+    with engine_with(plain.model, tokenizer=tokenizer) as engine:
+        left_out = unfit(samples, engine)
+        plan, named = Plan(model="tiny", prompts=samples, arms=None, samples=True, limit=1).fitting(
+            engine
+        )
+        with pytest.raises(mlxfill.MlxfillError, match=said):
+            unfit([sample for sample in samples if sample.id in left_out], engine)
+    withheld = {sample.id for sample in samples if sample.tools}
+    if said == "writes no tool calls":
+        withheld.remove("call-a-tool")
+    assert set(left_out) == set(named) == withheld
+    assert all(said in why for why in left_out.values())
+    assert plan.turns == 1, "the limit counts those that are asked"
+    assert plan.prompts[0].id not in left_out
 
 
 def test_the_samples_are_prompts_with_and_without_tools() -> None:

@@ -168,6 +168,32 @@ def test_an_option_that_the_template_never_reads_makes_no_arm_faulty(plain: Engi
     assert verdict.figures.faults == ()
 
 
+class Noting(Source):
+    """Nothing fails: the engine that it runs in has something to say."""
+
+
+def test_what_the_engine_says_of_a_request_makes_no_arm_faulty(plain: Engine) -> None:
+    """Whatever it is about: calls that the template leaves out, a cache without room."""
+    blind = copy.deepcopy(plain.tokenizer._tokenizer)
+    blind.chat_template = "{% for m in messages %}{{ m.content or '' }}\n{% endfor %}"
+    guest = Guest(sources=[Noting])
+    with (
+        engine_with(plain.model, tokenizer=blind) as first,
+        engine_with(plain.model, guest, tokenizer=blind) as engine,
+    ):
+        engine.faults += [
+            mlxfill.Fault("elsewhere", "start", "a plugin that is no part of the arm"),
+            mlxfill.Fault("guest", "draft", "no more than by chance", notice=True),
+        ]
+        played = replay(SESSIONS[:1], {"plain": first, "arm": engine}, rounds=1, max_tokens=1)
+    (verdict,) = verdicts(played)
+    assert (verdict.harm.verdict, verdict.figures.faults) == ("undecided", ())
+    notes = "\n".join(verdict.figures.notes)
+    assert "fault: elsewhere (start): " in notes
+    assert "note: guest (draft): no more than by chance" in notes
+    assert "note: engine (messages): the chat template writes no tool calls" in notes
+
+
 def test_one_wrong_round_makes_a_turn_wrong(neutral: list[Replayed]) -> None:
     first = neutral[0]
     (answer,) = first.answers["arm"]

@@ -92,7 +92,7 @@ def test_it_answers_and_ends_when_told_letting_requests_end() -> None:
         assert process.wait(10) in {0, -signal.SIGTERM}
         # The operator is told, once, of an option that does nothing; its client is not refused.
         said = "the chat template never reads 'enable_thinkng'; did you mean 'enable_thinking'?"
-        assert process.stderr.read().count(f"fault: engine (template_options): {said}\n") == 1
+        assert process.stderr.read().count(f"note: engine (template_options): {said}\n") == 1
 
 
 ENDLESS = {"prompt": "x", "max_tokens": 30_000, "stream": True}

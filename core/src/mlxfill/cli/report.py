@@ -86,16 +86,15 @@ def print_left_out(console: Console, stats: Stats, engine: Engine | None) -> Non
     line = f"the gate left out {left_out} of {stats.spec['offers']} offers, which promised less"
     line += " than a window costs"
     if engine is not None:
-        cost = engine.learnt.curve().cost(TYPICAL)
+        cost = engine.forward_cost(TYPICAL)
         line += f" here ({cost:.1f} steps for {TYPICAL} tokens); mlxfill doctor says more"
     console.print(line, style="dim", soft_wrap=True)
 
 
 def print_faults(console: Console, faults: Iterable[Fault]) -> None:
-    """A line for each plugin that was set aside."""
+    """A line for each plugin that was set aside, and for what else the user should know."""
     for fault in faults:
-        line = f"fault: {fault.plugin} ({fault.where}): {fault.message}"
-        console.print(line, style="yellow", markup=False, soft_wrap=True)
+        console.print(fault.line, style="yellow", markup=False, soft_wrap=True)
 
 
 def logprobs_table(result: Result, tokens: list[str]) -> Table:

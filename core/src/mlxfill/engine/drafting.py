@@ -210,7 +210,7 @@ class Drafting(Informed):
         self._again = self._again and accepted > 0
         warning = self.drafter.first_draft(accepted > 0, self._vocab_size)
         if warning:
-            self._on_fault(Fault(self.drafter.plugin, "draft", warning))
+            self._on_fault(Fault(self.drafter.plugin, "draft", warning, notice=True))
         self._guard(
             "commit", lambda: self.rows.commit([entered], taps if self.tap_layers else None)
         )

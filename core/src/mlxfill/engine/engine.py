@@ -197,6 +197,10 @@ class Engine:
         opening.check(made, tools)
         return made
 
+    def forward_cost(self, tokens: int) -> float:
+        """Time of a forward of so many tokens, in forwards of one; measured once, then stored."""
+        return self.learnt.curve().cost(tokens)
+
     def resume(
         self,
         source: Checkpoint | str | os.PathLike[str],
@@ -330,7 +334,7 @@ class Engine:
         drafter = self.drafter
         if drafter is not None and not drafter.provider.supports_target_adapters:
             said = f"learned without adapters: under {name!r} more of its guesses may be refused"
-            self.faults.append(Fault(drafter.plugin, "adapters", said))
+            self.faults.append(Fault(drafter.plugin, "adapters", said, notice=True))
 
     def _mount(self, artifact: str | os.PathLike[str] | None, name: str | None) -> None:
         """Load the drafter that was asked for, or the head that lies in the model's folder."""

@@ -180,7 +180,8 @@ class Deposit:
             drafter=None if drafting is None else bool(drafting.tap_layers),
         )
         if refused:
-            self.on_fault(Fault("engine", "prompt cache", _no_room(refused, self.store.max_bytes)))
+            said = _no_room(refused, self.store.max_bytes)
+            self.on_fault(Fault("engine", "prompt cache", said, notice=True))
 
 
 def _no_room(asked: int, most: int) -> str:

@@ -57,7 +57,7 @@ class Unread:
                 said = (
                     "the chat template writes no tool calls: the model sees none of earlier turns"
                 )
-                yield Fault("engine", "messages", said)
+                yield Fault("engine", "messages", said, notice=True)
 
     def _about_options(self, options: Mapping[str, object]) -> list[Fault]:
         new = [name for name in options if name not in self._seen][: MOST - len(self._seen)]
@@ -96,7 +96,7 @@ def _about(names: Iterable[str], read: Mapping[str, bool]) -> Iterable[Fault]:
         if name not in read and name not in _arguments():
             hint = did_you_mean(name, legal) or f"; it reads {', '.join(legal) or 'no others'}"
             said = f"the chat template never reads {name[:_LONGEST]!r}{hint}"
-            yield Fault("engine", "template_options", said)
+            yield Fault("engine", "template_options", said, notice=True)
 
 
 def _names(node: Node) -> Iterator[Name]:

@@ -14,26 +14,26 @@ if TYPE_CHECKING:
     from mlxfill_bench.effect import Effect
     from mlxfill_bench.measuring import Measurement
 
-BAD = {"harms", "faulty"}
-
 
 @frozen
 class Advice:
     """What to settle, and the effect of the arm that it stands for; None: no arm surely helps.
 
     ``enabled``: the plugins to switch on, by priority; ``draft``: the drafter, None for none;
-    ``changes``: whether any of this is not so yet.
+    ``changes``: whether any of this is not so yet; ``unproven``: what would settle it where no arm
+    surely helps, a line each.
     """
 
     effect: Effect | None
     enabled: tuple[str, ...]
     draft: str | None
     changes: bool
+    unproven: tuple[str, ...] = ()
 
     @property
     def no_change(self) -> str:
         """What to say where nothing changes."""
-        return "The config says so already." if self.effect else "No change to the config."
+        return "The config says so already." if self.effect else "No change: what is on stays on."
 
     def settings(self) -> dict[tuple[str, ...], Any]:
         """Keys of the config file and their values; None: the key is to be left out."""
@@ -53,9 +53,9 @@ class Advice:
 def advise(measured: Measurement, config: Config) -> Advice:
     """Take the fastest of the arms that help and leave the text as it is.
 
-    What was measured and is not in that arm goes off.  Where no arm helps, only what does harm goes
-    off.  Plugins and drafters that were not measured stay as they are, and so do those that had
-    nothing to offer for these prompts: nothing is known about them.
+    What was measured and is not in that arm goes off.  Where no arm helps, only what surely does
+    harm goes off.  Plugins and drafters that were not measured stay as they are, and so do those
+    that had nothing to offer for these prompts: nothing is known about them.
     """
     on, best = plugins_on(config), best_of(measured.effects)
     if best is None:
@@ -71,12 +71,31 @@ def advise(measured: Measurement, config: Config) -> Advice:
         enabled = (*chosen, *others)
         if set(enabled) == set(on) and chosen == tuple(name for name in on if name in chosen):
             enabled = on
-    return Advice(best, enabled, draft, changes=(enabled, draft) != (on, config.draft))
+    changes = (enabled, draft) != (on, config.draft)
+    return Advice(best, enabled, draft, changes, () if best else _unproven(measured))
 
 
 def as_it_is(config: Config) -> Advice:
     """To leave everything so."""
     return Advice(None, plugins_on(config), config.draft, changes=False)
+
+
+def _unproven(measured: Measurement) -> tuple[str, ...]:
+    """What would settle it where no arm surely helps."""
+    silent = [effect.arm for effect in measured.effects if not effect.offered]
+    open_ = [effect for effect in measured.effects if effect.verdict == "undecided"]
+    lines = []
+    if silent:
+        lines.append(
+            f"{', '.join(silent)} had nothing to propose: longer prompts with text to quote or"
+            " edit, tools, or recorded sessions (mlxfill bench replay) would show what they do"
+        )
+    if open_:
+        likely = [e for e in open_ if e.expected is not None and e.expected > 1]
+        by_forwards = ", ".join(f"{e.arm} x{e.expected:.2f}" for e in likely)
+        said = f"; by forwards and cost curve alone: {by_forwards}" if likely else ""
+        lines.append(f"undecided: more rounds (--rounds) or more prompts would settle it{said}")
+    return tuple(lines)
 
 
 def best_of(effects: Sequence[Effect]) -> Effect | None:
@@ -98,6 +117,7 @@ def _drafts_tried(measured: Measurement) -> set[str | None]:
 
 
 def _harmful(effect: Effect) -> Iterator[str]:
-    """The one word of an arm that does harm."""
-    if "+" not in effect.arm and (effect.verdict in BAD or not effect.lossless):
+    """The one word of an arm that does harm; what proposed nothing is not judged by its time."""
+    failed = effect.verdict == "faulty" or not effect.lossless
+    if "+" not in effect.arm and (failed or (effect.verdict == "harms" and effect.offered)):
         yield effect.arm

@@ -99,6 +99,12 @@ def needed(engine: Engine, arm: str) -> tuple[str, ...]:
     return (*plugins, drafter.plugin)
 
 
+def own_plugins(engine: Engine, arm: str) -> frozenset[str]:
+    """The plugins whose failure makes ``arm`` another arm."""
+    with_others = Parts.of(arm).draft is not None  # any drafter's plugin may have read the folder
+    return frozenset(needed(engine, arm) if with_others else engine.plugins.names)
+
+
 class _Makers:
     """Makes the engines of the arms on one model."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from attrs import frozen
 
 from mlxfill_bench.figures import FEWEST_PAIRS, Figures, Speed, identical, speeds_of_prompts
-from mlxfill_bench.observed import Position, by_position
+from mlxfill_bench.observed import Position, by_position, expected_speed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,13 +27,17 @@ class Effect:
     ``verdict``: ``faulty`` when a plugin of the arm was set aside (what was measured then is not
     the arm); ``helps`` when the whole interval of the speed lies above 1; ``harmless`` when it
     lies above 1 less the slack: the arm is never slower, as far as can be told; ``harms`` when
-    it lies below 1; else ``undecided``: more rounds or prompts are needed.
+    it lies below 1; else ``undecided``: more rounds or prompts are needed.  Where forwards and
+    cost curve say the opposite of the clock, nothing is proven: ``helps`` and ``harms`` need both.
+    ``expected``: the speed by forwards and cost curve, with which no other program interferes;
+    None: not watched.
     ``identical``: prompts with the token ids of plain decoding in all rounds.
     """
 
     arm: str
     verdict: Word
     speed: Speed
+    expected: float | None
     by_prompt: dict[str, Speed]
     prompts: int
     identical: int
@@ -78,12 +82,14 @@ def _effect(  # noqa: PLR0913, PLR0917 - of `effects`, and two arms
 ) -> Effect:
     speed, by_prompt = speeds_of_prompts(answered, plain, arm, seed)
     figures = Figures.of(answered, arm)
+    expected = expected_speed(observed, plain, arm)
     differing = tuple(turn.name for turn in answered if not identical(turn, plain, arm))
     pairs = sum(len(turn.answers[arm]) for turn in answered)
     return Effect(
         arm,
-        "faulty" if figures.faults else _word(speed, pairs, slack),
+        "faulty" if figures.faults else _word(speed, expected, pairs, slack),
         speed,
+        expected,
         by_prompt,
         len(answered),
         len(answered) - len(differing),
@@ -93,11 +99,11 @@ def _effect(  # noqa: PLR0913, PLR0917 - of `effects`, and two arms
     )
 
 
-def _word(speed: Speed, pairs: int, slack: float) -> Word:
+def _word(speed: Speed, expected: float | None, pairs: int, slack: float) -> Word:
     if pairs < FEWEST_PAIRS:
         return "undecided"
-    if speed.low > 1:
+    if speed.low > 1 and (expected is None or expected > 1):
         return "helps"
     if speed.low >= 1 - slack:
         return "harmless"
-    return "harms" if speed.high < 1 else "undecided"
+    return "harms" if speed.high < 1 and (expected is None or expected < 1) else "undecided"

@@ -25,7 +25,8 @@ class Figures:
 
     ``tokens_per_second``: of wall time; ``injected``: share of tokens that were asserted unread;
     ``acceptance``: share of verified drafts that held, None: none were; ``offers``: proposals of
-    sources, ``left_out``: those that the cost gate made nothing of; ``faults``: each once.
+    sources, ``left_out``: those that the cost gate made nothing of; ``faults`` and ``notes``: each
+    once.
     """
 
     tokens_per_second: float
@@ -35,6 +36,7 @@ class Figures:
     offers: int
     left_out: int
     faults: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, replayed: Sequence[Answered], arm: str) -> Figures:
@@ -50,6 +52,7 @@ class Figures:
             sum(a.offers for a in answers),
             sum(a.left_out for a in answers),
             tuple(dict.fromkeys(fault for answer in answers for fault in answer.faults)),
+            tuple(dict.fromkeys(note for answer in answers for note in answer.notes)),
         )
 
     @property

@@ -8,15 +8,15 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
-from mlxfill_bench.arms import named_arms, needed, open_arms
+from mlxfill_bench.arms import PLAIN, named_arms, needed, open_arms
 from mlxfill_bench.effect import SLACK, Effect, effects
 from mlxfill_bench.figures import Figures
 from mlxfill_bench.observed import Observed, observe
 from mlxfill_bench.options import progress
 from mlxfill_bench.playback import GREEDY, ask
-from mlxfill_bench.prompts import SAMPLES, read_prompts
+from mlxfill_bench.prompts import SAMPLES, read_prompts, unfit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 @frozen(kw_only=True)
 class Plan:
-    """What is measured, and how."""
+    """What is measured, and how.
+
+    ``samples``: the prompts are those that come along, made for no model in particular; what this
+    one's template has no place for is left out.  ``limit``: so many of the others are asked.
+    """
 
     model: str
     prompts: Sequence[Asked]
@@ -42,11 +46,22 @@ class Plan:
     cold: bool = False
     slack: float = SLACK
     seed: int = 0
+    samples: bool = False
+    limit: int | None = None
 
     @property
     def turns(self) -> int:
         """How many answers one arm gives in a round."""
-        return sum(len(prompt.turns()) for prompt in self.prompts)
+        return sum(len(prompt.turns()) for prompt in self.prompts[: self.limit])
+
+    def fitting(self, plain: Engine) -> tuple[Plan, Mapping[str, str]]:
+        """The plan with the prompts that are asked, and why samples are left out, by their name.
+
+        :raises InputError, TemplateError: the model takes none of the samples.
+        """
+        left_out = unfit(self.prompts, plain) if self.samples else {}
+        prompts = [prompt for prompt in self.prompts if prompt.id not in left_out]
+        return evolve(self, prompts=prompts[: self.limit]), left_out
 
     def asking(self, on_turn: Callable[[], None]) -> dict[str, Any]:
         """Keywords of ``ask``, but the rounds, and of ``observe``."""
@@ -63,7 +78,7 @@ class Measurement:
     """What came out.
 
     ``plugins``: for each arm those that must be on for it; ``drafts``: the drafter that the config
-    must name for it, None for none.
+    must name for it, None for none.  ``left_out``: samples that were not asked, and why.
     """
 
     facts: Mapping[str, Any]
@@ -72,11 +87,13 @@ class Measurement:
     observed: Sequence[Observed]
     plugins: Mapping[str, tuple[str, ...]]
     drafts: Mapping[str, str | None]
+    left_out: Mapping[str, str] = field(factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, without the texts."""
         return {
             **self.facts,
+            "left_out": dict(self.left_out),
             "plain": attrs.asdict(self.plain),
             "arms": [attrs.asdict(effect) for effect in self.effects],
         }
@@ -89,9 +106,10 @@ def measure(plan: Plan, config: Config, on_turn: Callable[[], None] = lambda: No
     """
     load = [os.getloadavg()[0]]
     with open_arms(plan.model, plan.arms, config) as engines:
+        plan, left_out = plan.fitting(engines[PLAIN])
         answered = ask(plan.prompts, engines, rounds=plan.rounds, **plan.asking(on_turn))
         load.append(os.getloadavg()[0])
-        return watched(plan, engines, answered, load, on_turn)
+        return evolve(watched(plan, engines, answered, load, on_turn), left_out=left_out)
 
 
 def watched(
@@ -141,7 +159,9 @@ def run(config: Config, errors: Console, options: Measuring) -> Measurement:
     drawn = {"temperature": options.temperature, "seed": options.seed}
     plan = Plan(
         model=options.model or config.model or "tiny",
-        prompts=read_prompts(options.prompts or SAMPLES, raw=options.raw)[: options.limit],
+        prompts=read_prompts(options.prompts or SAMPLES, raw=options.raw),
+        samples=options.prompts is None,
+        limit=options.limit,
         arms=None if options.arms is None else named_arms(options.arms),
         rounds=options.rounds,
         max_tokens=options.max_tokens,

@@ -47,6 +47,7 @@ class Observed:
 
     ``judged`` has, for each guessed span that a forward tried, the arm's word for where it came
     from, how many of its ids were compared with the model's own, and how many were the same.
+    ``steps``: what its forwards cost by the cost curve, in forwards of one token.
     """
 
     session: str
@@ -54,6 +55,7 @@ class Observed:
     arm: str
     tokens: tuple[Token, ...]
     judged: tuple[tuple[str, int, int], ...]
+    steps: float = 0.0
 
     @property
     def name(self) -> str:
@@ -81,7 +83,8 @@ def observe(  # noqa: PLR0913 - as `ask`
                     watching.enter_context(engine.tracing.into(events.append))
                 for name, result in player.results(turn):
                     tokens, judged = _tokens(result, arms[name]), _judged(events)
-                    seen.append(Observed(session.id, turn.number, name, tokens, judged))
+                    steps = _steps(result, events, arms[name])
+                    seen.append(Observed(session.id, turn.number, name, tokens, judged, steps))
                     events.clear()
             on_turn()
     return seen
@@ -103,9 +106,21 @@ def by_position(observed: Sequence[Observed], arm: str) -> dict[str, tuple[Posit
     }
 
 
+def expected_speed(observed: Sequence[Observed], plain: str, arm: str) -> float | None:
+    """How many times faster than plain decoding by forwards and cost curve; None: not watched."""
+    steps = {name: sum(o.steps for o in observed if o.arm == name) for name in (plain, arm)}
+    return steps[plain] / steps[arm] if all(steps.values()) else None
+
+
 def _judged(events: Sequence[Event]) -> tuple[tuple[str, int, int], ...]:
     proposals = [event.data for event in events if event.kind == "proposal"]
     return tuple((p["origin"], p["judged"], p["accepted"]) for p in proposals if p["judged"])
+
+
+def _steps(result: Result, events: Sequence[Event], engine: Engine) -> float:
+    """What the reply's forwards cost: no other program has a part in it."""
+    sizes = [e.data["known"] + e.data["drafted"] for e in events if e.kind == "round"]
+    return result.stats.target_forwards - len(sizes) + sum(map(engine.forward_cost, sizes))
 
 
 def _tokens(result: Result, engine: Engine) -> tuple[Token, ...]:

@@ -10,6 +10,7 @@ from attrs import frozen
 
 from mlxfill import CacheMismatchError, InputError, MlxfillError
 from mlxfill_bench.agreement import Deed, generated_deed, recorded_deed
+from mlxfill_bench.arms import own_plugins
 from mlxfill_bench.sessions import name_of
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from mlxfill_bench.sessions import Asked, Session, Turn
 
 GREEDY = {"temperature": 0.0}
-ASKED = "template_options"
-"""Where a fault tells of what was asked for, and of no plugin that was set aside."""
 
 
 @frozen
@@ -28,7 +27,8 @@ class Answer:
     """One reply of one arm.
 
     ``seconds``: wall time from the request to the last token.  ``offers``: proposals of sources,
-    ``left_out``: those that the cost gate made nothing of.
+    ``left_out``: those that the cost gate made nothing of.  ``faults``: of the arm's own plugins;
+    ``notes``: what else the engine said of the request.
     """
 
     seconds: float
@@ -40,7 +40,8 @@ class Answer:
     accepted: int
     offers: int
     left_out: int
-    faults: tuple[str, ...]
+    faults: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @frozen
@@ -208,7 +209,7 @@ class Player:
         started = self._clock()
         result = self._generate(name, turn)
         seconds = self._clock() - started
-        return _answer_of(result, self._arms[name], seconds)
+        return _answer_of(result, name, self._arms[name], seconds)
 
     def _generate(self, name: str, turn: Turn) -> Result:
         return self._arms[name].generate(turn.history, cache=self._read, **self._asking)
@@ -222,8 +223,10 @@ def _finish_what_is_under_way() -> None:
     mx.synchronize(generation_stream)
 
 
-def _answer_of(result: Result, engine: Engine, seconds: float) -> Answer:
-    stats = result.stats
+def _answer_of(result: Result, arm: str, engine: Engine, seconds: float) -> Answer:
+    stats, own = result.stats, own_plugins(engine, arm)
+    faults = [fault for fault in result.faults if fault.plugin in own and not fault.notice]
+    notes = [fault for fault in result.faults if fault not in faults]
     return Answer(
         seconds,
         generated_deed(result, engine.tokenizer),
@@ -234,9 +237,6 @@ def _answer_of(result: Result, engine: Engine, seconds: float) -> Answer:
         stats.spec.get("accepted", 0),
         stats.spec.get("offers", 0),
         stats.spec.get("left_out", 0),
-        tuple(
-            f"{fault.plugin} ({fault.where}): {fault.message}"
-            for fault in result.faults
-            if fault.where != ASKED
-        ),
+        tuple(fault.line for fault in faults),
+        tuple(note.line for note in notes),
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from mlxfill import InputError
+from mlxfill import InputError, MlxfillError
 from mlxfill_bench.sessions import (
     Turn,
     check_names,
@@ -19,12 +20,14 @@ from mlxfill_bench.sessions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from mlxfill_bench.sessions import Message
+    from mlxfill import Engine
+    from mlxfill_bench.sessions import Asked, Message
 
 SAMPLES = Path(__file__).with_name("samples.jsonl")
 """Prompts of several kinds: tool calls, copying, free text."""
+OTHER = "another_function"
 RULE = "---"
 """A line of a text file that stands between prompts of several lines."""
 
@@ -63,6 +66,53 @@ def read_prompts(file: str | Path, *, raw: bool = False) -> list[Prompt]:
         raise InputError(f"{file}: no prompts in it")
     check_names(file, "prompts", prompts)
     return prompts
+
+
+def unfit(prompts: Sequence[Asked], engine: Engine) -> dict[str, str]:
+    """Prompts that the model's chat template has no place for, by name, and what it leaves out.
+
+    :raises InputError, TemplateError: it takes none of them.
+    """
+    reasons = {prompt.id: _left_unwritten(prompt, engine) for prompt in prompts}
+    left_out = {name: why for name, why in reasons.items() if why}
+    if len(left_out) == len(prompts):
+        engine.check(prompts[0].turns()[0].history, tools=prompts[0].tools)
+        raise InputError(f"no sample suits this model ({next(iter(left_out.values()))}): --prompts")
+    return left_out
+
+
+def _left_unwritten(prompt: Asked, engine: Engine) -> str:
+    """What the template does not write: without it the text is the same; "" when it writes all."""
+    history = prompt.turns()[0].history
+    ask = partial(engine.check, template_options=prompt.template_options)
+    try:
+        whole = ask(history, tools=prompt.tools).text
+        if prompt.tools and ask(history, tools=None).text == whole:
+            return "the chat template writes no tools"
+        renamed = _with_calls_renamed(history)
+        if renamed and ask(renamed, tools=prompt.tools).text == whole:
+            return "the chat template writes no tool calls"
+    except MlxfillError as error:
+        return str(error)
+    return ""
+
+
+def _with_calls_renamed(history: Sequence[Message] | str) -> list[Message]:
+    """The same conversation with calls of another function; nothing where there are no calls."""
+    messages = [] if isinstance(history, str) else list(history)
+    changed = [
+        {
+            **message,
+            "tool_calls": [
+                {**call, "function": {**call["function"], "name": OTHER}}
+                for call in message["tool_calls"]
+            ],
+        }
+        if message.get("tool_calls")
+        else message
+        for message in messages
+    ]
+    return changed if changed != messages else []
 
 
 def _texts(text: str) -> list[str]:

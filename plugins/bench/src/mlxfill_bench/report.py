@@ -11,7 +11,7 @@ from rich.table import Table
 from mlxfill import fit_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rich.console import Console
 
@@ -33,7 +33,7 @@ STYLES = {
 }
 HARM_LEAST = ("identical", "p", "at most", "better")
 SPEED_LEAST = ("injected", "accepted", "per forward", "least")
-EFFECT_LEAST = ("injected", "accepted", "/forward", "same")
+EFFECT_LEAST = ("injected", "accepted", "same", "/forward", "expected")
 """Columns that a narrow terminal does without, in this order."""
 
 SHOWN_CHANGES = 3
@@ -59,6 +59,7 @@ def show(console: Console, verdicts: Sequence[Verdict], margin: float) -> None:
     for verdict in verdicts:
         _print_changes(console, verdict)
         _print_notes(console, verdict.arm, verdict.figures)
+    _print_notes_of_all(console, [verdict.figures for verdict in verdicts])
 
 
 def _harm_table(verdicts: Sequence[Verdict]) -> Table:
@@ -134,6 +135,11 @@ def show_effects(console: Console, measured: Measurement) -> None:
         if effect.differing:
             _print_line(console, f"{effect.arm}: {_difference(effect)}", "yellow")
         _print_notes(console, effect.arm, effect.figures)
+    _print_notes_of_all(console, [effect.figures for effect in measured.effects])
+    if measured.left_out:
+        names = ", ".join(measured.left_out)
+        why = "; ".join(dict.fromkeys(measured.left_out.values()))
+        _print_line(console, f"samples left out: {names} ({why})", "dim")
 
 
 def _count(number: int, what: str) -> str:
@@ -141,11 +147,13 @@ def _count(number: int, what: str) -> str:
 
 
 def _effect_table(measured: Measurement) -> Table:
-    table = _table("arm", "speed, 95 %", "/forward", "injected", "accepted", "same", "verdict")
+    names = ("speed, 95 %", "expected", "/forward", "injected", "accepted", "same", "verdict")
+    table = _table("arm", *names)
     for effect in measured.effects:
         table.add_row(
             _stacked(effect.arm),
             _ratio(effect.speed),
+            "-" if effect.expected is None else f"x{effect.expected:.2f}",
             *_cells(effect.figures),
             f"{effect.identical}/{effect.prompts}",
             _word(effect.verdict),
@@ -164,6 +172,8 @@ def show_advice(console: Console, advice: Advice, *, lines: bool) -> None:
     """Print which arm helps most, and with ``lines`` what to write into the config file."""
     if advice.effect is None:
         console.print("No arm surely helps for these prompts.")
+        for line in advice.unproven:
+            _print_line(console, f"- {line}", "")
     else:
         _print_line(console, f"{advice.effect.arm} helps most: {_ratio(advice.effect.speed)}.", "")
     if not advice.changes:
@@ -208,7 +218,13 @@ def _print_notes(console: Console, arm: str, figures: Figures) -> None:
     if figures.gate_line:
         _print_line(console, f"{arm}: {figures.gate_line}", "dim")
     for fault in figures.faults:
-        _print_line(console, f"{arm}: fault: {fault}", "yellow")
+        _print_line(console, f"{arm}: {fault}", "yellow")
+
+
+def _print_notes_of_all(console: Console, every: Iterable[Figures]) -> None:
+    """What the engine said of the requests, once for all arms."""
+    for note in dict.fromkeys(note for figures in every for note in figures.notes):
+        _print_line(console, note, "dim")
 
 
 def _print_line(console: Console, line: str, style: str) -> None:

@@ -25,5 +25,4 @@ class FaultLog:
         for fault in faults:
             if fault not in self._told and len(self._told) < MOST:
                 self._told.add(fault)
-                line = f"fault: {fault.plugin} ({fault.where}): {fault.message}"
-                print(line, file=sys.stderr, flush=True)  # noqa: T201
+                print(fault.line, file=sys.stderr, flush=True)  # noqa: T201
