@@ -153,7 +153,7 @@ def agents(rounds: int) -> table.Outcome:
 
     folder = PluginManager.load(load_config({})).resolve_model("tiny")
     if folder is None:
-        raise SystemExit("the model tiny is missing: pip install mlxfill-model-tiny")
+        raise SystemExit("the model tiny is missing: pip install ./plugins/model_tiny")
     starts: dict[str, Callable[[], AbstractContextManager[Server]]] = {
         "ours": lambda: mlxfill_serve(folder, "--plugins", SOURCES),
         "theirs": lambda: mlx_lm_server(folder),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import PackageNotFoundError
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +34,16 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSite]:
     monkeypatch.syspath_prepend(site.folder)
     yield site
     site.forget()
+
+
+@pytest.fixture(autouse=True)
+def from_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remedies name distributions, as they do for someone who has no clone."""
+
+    def nowhere(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("mlxfill.installing.distribution", nowhere)
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import typer
 from typer.main import get_group
 
 from mlxfill.errors import InputError
+from mlxfill.installing import pip_install
 from mlxfill.plugins import PluginManager, scan
 from mlxfill.plugins.faults import one_line
 
@@ -54,7 +55,7 @@ def add_command(app: typer.Typer, word: str, invocation: Invocation) -> None:
         added = _any_commands(invocation)
         if word in ELSEWHERE and word not in get_group(added).commands:
             raise InputError(
-                f"the command {word!r} comes with a plugin: pip install {ELSEWHERE[word]}"
+                f"the command {word!r} comes with a plugin: {pip_install(ELSEWHERE[word])}"
             )
     app.add_typer(added)  # without a name: its commands stand beside those of the core
 

@@ -11,6 +11,7 @@ import typer
 from attrs import define
 
 from mlxfill.errors import InputError
+from mlxfill.installing import pip_install
 
 if TYPE_CHECKING:
     from mlxfill.config import Config
@@ -85,7 +86,7 @@ class Loading:
             return EMBEDDED
         raise InputError(
             "no model is named: give --model, write model = ... in mlxfill.toml, "
-            "or pip install mlxfill-model-tiny"
+            f"or {pip_install('mlxfill-model-tiny')}"
         )
 
     def engine(self, config: Config) -> Engine:

@@ -10,6 +10,7 @@ import typer
 
 from mlxfill.cli.invocation import invocation
 from mlxfill.cli.new.command import new
+from mlxfill.installing import pip_install
 
 if TYPE_CHECKING:
     from mlxfill.cli.survey import Status
@@ -29,7 +30,7 @@ def list_plugins(ctx: typer.Context, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps([attrs.asdict(status) for status in statuses], indent=2))
     elif not statuses:
-        typer.echo("no plugins are installed; try: pip install mlxfill-spec-ngram")
+        typer.echo(f"no plugins are installed; try: {pip_install('mlxfill-spec-ngram')}")
     else:
         _print_table(statuses)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.errors import BackendMissingError, ModelError, ModelNotFoundError, reason
+from mlxfill.installing import pip_install
 from mlxfill.model.adapterfiles import check_adapter, put_into
 from mlxfill.model.callformats import with_calls
 from mlxfill.model.files import check_header, read_json
@@ -34,8 +35,8 @@ def require_backend() -> None:
     except ImportError as error:
         extra = "cpu" if sys.platform.startswith("linux") else "cuda13"
         message = (
-            f"mlx has no backend here ({error}); install one: pip install 'mlxfill[{extra}]'"
-            " (or mlxfill[cuda12], mlxfill[cuda13] for NVIDIA GPUs)"
+            f"mlx has no backend here ({error}); install one: "
+            f"{pip_install('mlxfill', extra=extra)} (or the extra cuda12 or cuda13 for NVIDIA GPUs)"
         )
         raise BackendMissingError(message) from error
 
@@ -60,8 +61,8 @@ def find_model(name: str, resolve: Callable[[str], Path | None]) -> Path:
         return resolved
     if name in EMBEDDED:
         message = (
-            f"model {name!r} comes with a plugin: pip install mlxfill-model-tiny, or name a model"
-            " of your own"
+            f"model {name!r} comes with a plugin: {pip_install('mlxfill-model-tiny')}, or name a"
+            " model of your own"
         )
         raise ModelNotFoundError(message)
     if path.exists():

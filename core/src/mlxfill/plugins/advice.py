@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mlxfill.errors import PluginError
 from mlxfill.hookspecs import PROJECT
+from mlxfill.installing import pip_install
 from mlxfill.nearest import plugin_meant
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ FIRST_PARTY = (
 
 def to_install(name: str) -> str:
     """The command that brings a plugin of this project."""
-    return f"pip install {PROJECT}-{name}"
+    return pip_install(f"{PROJECT}-{name}")
 
 
 def to_switch_on(names: Iterable[str]) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+
+from mlxfill.installing import source_folder
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -21,13 +20,10 @@ def authors_cure(entry_point: EntryPoint, error: BaseException | None) -> str | 
     :param error: what the plugin raised.
     :returns: None when the plugin came from an index: its user is not its author.
     """
-    text = entry_point.dist and entry_point.dist.read_text("direct_url.json")
-    try:
-        origin = json.loads(text or "{}")
-        editable = origin["dir_info"].get("editable", False)
-        folder = Path(url2pathname(urlsplit(origin["url"]).path))
-    except (ValueError, LookupError, TypeError, AttributeError):  # PEP 610 has more than folders
+    source = source_folder(entry_point.dist)
+    if source is None:
         return None
+    folder, editable = source
     if editable:
         return f"mend {_place(entry_point, error, folder)}"
     return f"mend it in {folder}, then: pip install -e {shlex.quote(str(folder))}"

@@ -25,6 +25,7 @@ from attrs import field, frozen
 from mlxfill.contracts import MLXFILL_API, Fault
 from mlxfill.errors import PluginError
 from mlxfill.hookspecs import PROJECT
+from mlxfill.installing import pip_install
 from mlxfill.nearest import full_names
 from mlxfill.plugins.advice import missing
 from mlxfill.plugins.authored import authors_cure
@@ -67,7 +68,7 @@ class Claim:
         if api != MLXFILL_API:
             said = "states no MLXFILL_API" if api is None else f"is written for API {api!r}"
             newer = type(api) is int and api > MLXFILL_API
-            cure = f"pip install --upgrade {PROJECT}" if newer else None
+            cure = pip_install(PROJECT, options="--upgrade") if newer else None
             raise self.broken(f"{said}, this mlxfill has API {MLXFILL_API}", cure)
         return plugin
 
@@ -84,7 +85,7 @@ class Claim:
         mend = None if cure else authors_cure(self.entry_point, error)
         if mend:
             return PluginError(f"{told}; {mend}")
-        cure = cure or f"pip install --upgrade --force-reinstall {self.distribution}"
+        cure = cure or pip_install(self.distribution, options="--upgrade --force-reinstall")
         return PluginError(f"{told}; try: {cure}, or pip uninstall {self.distribution}")
 
 
@@ -126,7 +127,7 @@ class Catalogue:
                     return self.plugin(plugin.name)
         raise PluginError(
             f"{kind} {claim.name!r} ({claim}) belongs to no plugin of {claim.distribution}; "
-            f"try: pip install --upgrade {claim.distribution}"
+            f"try: {pip_install(claim.distribution, options='--upgrade')}"
         )
 
     def doubled(self) -> Iterator[str]:

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from mlxfill.errors import MlxfillError
+from mlxfill.installing import pip_install
 
 
 def needed(module: str) -> Any:  # noqa: ANN401 - a module of another distribution
@@ -17,5 +18,5 @@ def needed(module: str) -> Any:  # noqa: ANN401 - a module of another distributi
         return import_module(module)
     except ImportError as error:
         name = module.partition(".")[0]
-        line = f"the checks need {name}: pip install 'mlxfill[testing]'"
-        raise MlxfillError(line) from error
+        cure = pip_install("mlxfill", extra="testing")
+        raise MlxfillError(f"the checks need {name}: {cure}") from error

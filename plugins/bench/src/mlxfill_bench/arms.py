@@ -141,8 +141,8 @@ class _Makers:
             drafters = [name for name in engine.plugins.names if name in self._drafters]
         on += self._drafter_that_is_on(drafters)
         if not on:
-            there = ", ".join(sorted({*self._sources, *self._drafters}))
-            cure = f"switch on one of {there}" if there else "pip install mlxfill-spec-ngram"
+            there = sorted({*self._sources, *self._drafters}) or [installed_plugin("spec-ngram")]
+            cure = f"switch on one of {', '.join(there)}"
             raise InputError(f"no plugin that proposes tokens is on: {cure}, or name --arms")
         return [*on, "+".join(on)] if len(on) > 1 else on
 

@@ -15,6 +15,7 @@ from mlxfill.cli.origins import painted, style_of
 from mlxfill.cli.tables import bare_table
 from mlxfill.disturbance import other_programs
 from mlxfill.engine.results import SAMPLED
+from mlxfill.installing import pip_install
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,10 +36,7 @@ TIMES = (
     " window that does not pay here is left out.  Speed: one time by the other."
 )
 BUSY = "Other programs ran meanwhile ({load}), so the times say little."
-NO_SOURCES = (
-    "No plugin that proposes tokens is on, so both sides are the same: "
-    "pip install mlxfill-spec-ngram"
-)
+NO_SOURCES = "No plugin that proposes tokens is on, so both sides are the same: "
 
 
 def heading(engine: Engine) -> Text:
@@ -140,7 +138,7 @@ def summary(outcomes: Sequence[Outcome]) -> RenderableType:
         Text(FORWARDS, "dim"),
         Text(TIMES, "dim"),
         *([Text(BUSY.format(load=load), "dim")] if load else []),
-        *([] if offered else [Text(NO_SOURCES, "yellow")]),
+        *([] if offered else [Text(NO_SOURCES + pip_install("mlxfill-spec-ngram"), "yellow")]),
         Text.assemble("identical: ", ("yes", "bold green") if identical else ("NO", "bold red")),
     )
 

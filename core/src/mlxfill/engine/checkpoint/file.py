@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import mlx.core as mx
 
 from mlxfill.errors import CheckpointError
+from mlxfill.installing import pip_install
 from mlxfill.model.forked import check_process
 from mlxfill.whole import replacing
 
@@ -118,7 +119,7 @@ def _metadata(header: bytes, path: Path) -> dict[str, str]:
     if version > VERSION:
         raise CheckpointError(
             f"{path} is of a newer mlxfill (checkpoint version {version}, this one reads"
-            f" {VERSION}): pip install --upgrade mlxfill"
+            f" {VERSION}): {pip_install('mlxfill', options='--upgrade')}"
         )
     return cast("dict[str, str]", metadata)
 
