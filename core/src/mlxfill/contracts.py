@@ -100,15 +100,21 @@ class ProposalSource(Protocol):
     One object a request.  ``name`` stands in messages and statistics, ``window`` is how many
     trailing tokens ``TokenView.tail`` must know.  The optional method ``near() -> bool`` says
     that an offer is likely after the next token; the loop then reads that token before it
-    dispatches another step.  The optional mapping ``counts`` holds the source's own counters,
-    names to ints: they are added to ``stats.fill`` of the result.
+    dispatches another step.  No offer needs it: one that comes while a token is under way is held
+    against that token, and where it is right the rest stands for the next round.  The optional
+    mapping ``counts`` holds the source's own counters, names to ints: they are added to
+    ``stats.fill`` of the result.
     """
 
     name: str
     window: int
 
     def propose(self, view: TokenView) -> Proposal | None:
-        """Offer a continuation of the session, or None.  Must be quick (microseconds)."""
+        """Offer a continuation of the session, or None.  Must be quick (microseconds).
+
+        While the rest of an earlier proposal stands, whose first ids came true, None lets it stand
+        and an answer takes its place.
+        """
 
     def observe(self, ids: Sequence[int]) -> None:
         """Take note of tokens that entered the session after the prompt, in order."""

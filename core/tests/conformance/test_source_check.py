@@ -54,6 +54,43 @@ class Again:
         self.resolutions += 1
 
 
+class Once(Again):
+    """Offers the first time that it can, and never again."""
+
+    said = False
+
+    def propose(self, view: Any) -> Any:
+        offer = None if self.said else super().propose(view)
+        self.said = offer is not None
+        return offer
+
+
+class Impatient(Again):
+    """Takes it that an offer is resolved before it is asked again."""
+
+    waits = False
+
+    def propose(self, view: Any) -> Any:
+        assert not self.waits
+        offer = super().propose(view)
+        self.waits = offer is not None
+        return offer
+
+    def resolved(self, _proposal: Proposal, _accepted: int) -> None:
+        self.waits = False
+
+
+def test_a_source_that_offers_once_is_seen() -> None:
+    found = check_proposal_source(Once)
+    assert found.offers > 0
+    assert found.judged > 0
+
+
+def test_a_source_that_cannot_be_asked_while_its_offer_stands_is_told() -> None:
+    with pytest.raises(ConformanceError, match="raised AssertionError"):
+        check_proposal_source(Impatient)
+
+
 def test_a_right_source_passes_and_is_counted() -> None:
     found = check_proposal_source(Again)
     assert found.name == "again"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from attrs import define, field, fields
 
+from mlxfill.engine.session import COST, END, JUDGED, SHORT, UNSUPPORTED
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -33,7 +35,6 @@ class Counters:
     wasted_samples: int = 0
     found_end: int = 0
     in_flight: int = 0
-    left_out: int = 0
     span_lengths: list[int] = field(factory=list)
     injected_from: Counter[str] = field(factory=Counter)
     drafted_from: Counter[str] = field(factory=Counter)
@@ -72,16 +73,18 @@ class Counters:
         """Counters of verified spans.
 
         ``offers``: proposals that were made, and rounds that a drafter made or might have made;
-        ``left_out``: those that the gate expected to cost more than they bring; ``windows``:
-        forwards that judged drafts; ``drafted``: ids judged in them, ``accepted`` and ``rejected``;
-        ``steps``: forwards of one token, one that only found the end included;
-        ``verify_unsupported``: offers dropped because caches cannot be taken back.  With a drafter
-        its own counters beside them (docs/drafters.md).
+        ``judged``: those of which the target decided an id at least, or that were appended unread;
+        ``left_out``: those that the gate expected to cost more than they bring; ``dropped``: the
+        rest, by reason.  ``windows``: forwards that judged drafts; ``drafted``: ids judged in them,
+        ``accepted`` and ``rejected``; ``steps``: forwards of one token, one that only found the end
+        included.  With a drafter its own counters beside them (docs/drafters.md).
         """
         drafted, accepted = self.drafted_from.total(), self.accepted_from.total()
         return {
             "offers": session.counts["offers"],
-            "left_out": self.left_out,
+            "judged": session.counts[JUDGED],
+            "left_out": session.counts[COST],
+            "dropped": {why: session.counts[why] for why in (SHORT, END, UNSUPPORTED)},
             "windows": self.windows,
             "drafted": drafted,
             "accepted": accepted,
@@ -89,7 +92,7 @@ class Counters:
             "drafted_from": dict(self.drafted_from),
             "accepted_from": dict(self.accepted_from),
             "steps": self.steps - self.in_flight,
-            "verify_unsupported": session.counts["verify_unsupported"],
+            "verify_unsupported": session.counts[UNSUPPORTED],
         }
 
     def rounds_of(self, emitted: int) -> list[int]:

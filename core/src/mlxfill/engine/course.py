@@ -14,6 +14,7 @@ from attrs import define
 from mlxfill.engine.counters import Counters
 from mlxfill.engine.gate import NOTHING, Gate, Plan
 from mlxfill.engine.results import SAMPLED
+from mlxfill.engine.session import COST, END, JUDGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -134,20 +135,21 @@ class Course:
 
     # --- outcomes ------------------------------------------------------------------------
 
-    def settle_first(self, offer: Offer, token: int, *, left_out: bool = True) -> None:
-        """A plain step tells for free whether the offer's first id was right.
+    def follow(self, offer: Offer, tokens: Sequence[int], *, left_out: bool = True) -> None:
+        """The target chose ``tokens`` where ``offer`` stands: they tell for free what was right.
 
-        ``left_out``: the gate decided for that step; else it only waits for the token.
+        ``left_out``: the gate decided for that; else the loop only waits for the token.
         """
-        self.counters.left_out += left_out and self.gate.enabled
-        hit = offer.ids[0] == token
-        self.session.settle(int(hit), 1, None if hit else token)
+        if left_out and self.gate.enabled:
+            offer.fate = COST if offer.fate == END else offer.fate
+        else:
+            offer.fate = JUDGED
+        self.session.follow(tokens)
 
-    def settle_window(self, depth: int, judged: Judged) -> None:
-        """The first ``depth`` ids of the open offer went through a window."""
-        accepted = judged.accepted
-        instead = judged.sampled[accepted] if accepted < depth else None
-        self.session.settle(accepted, min(accepted + 1, depth), instead)
+    def settle_window(self, offer: Offer, judged: Judged) -> None:
+        """The first ids of the open offer went through a window."""
+        offer.fate = JUDGED
+        self.session.follow(judged.sampled)
 
     def account(self, origin: str, drafted: int, accepted: int, draft_cost: float = 0.0) -> None:
         """Count a window of ``drafted`` ids and book what it won or lost."""
@@ -162,7 +164,7 @@ class Course:
 
     def account_span(self, offer: Offer, *, wasted_sample: bool) -> None:
         """Count an asserted span and tell its source."""
-        ids, origin = offer.ids, offer.proposal.origin
+        ids, origin, offer.fate = offer.ids, offer.proposal.origin, JUDGED
         self.session.settle(len(ids), len(ids))
         self.counters.fill_events += 1
         self.counters.truncations += len(ids) < len(offer.proposal.ids)
@@ -262,6 +264,7 @@ class Course:
             own, kept_out = self.drafting.stats(), self.drafting.left_out
             spec.update(own)
             spec["offers"] += own["rounds"] + kept_out
+            spec["judged"] += own["rounds"]
             spec["left_out"] += kept_out
         if self.forwarder.phases is not None:
             spec["phase_ms"] = {k: round(v, 3) for k, v in self.forwarder.phases.ms.items()}

@@ -70,7 +70,7 @@ class DecodeLoop(Course):
             self.forwarder.phases.begin()
         judged, values = self._judge(offer.ids[:depth], offer.proposal.origin)
         self.gate.observed(1 + depth, (time.perf_counter() - started) * 1e3)
-        self.settle_window(depth, judged)
+        self.settle_window(offer, judged)
         self.note_taps(self._kept_taps(1 + judged.accepted))
         yield from self.emit_judged(values, judged, offer.proposal.origin)
         self.rest_drafter()
@@ -95,7 +95,7 @@ class DecodeLoop(Course):
         cost = drafting.cost_now(self.gate, len(drafts))
         judged, values = self._judge(drafts, drafting.origin, cost)
         if offer is not None:
-            self.settle_first(offer, judged.sampled[0])
+            self.follow(offer, judged.sampled)
         if self.session.on_drafts is not None:
             self.session.on_drafts(drafting, values, judged)
         drafting.commit(
@@ -144,7 +144,7 @@ class DecodeLoop(Course):
             token = self._read(flight)
             clock.read()
             if offer is not None:
-                self.settle_first(offer, token, left_out=left_out)
+                self.follow(offer, (token,), left_out=left_out)
             if self.enter((token,), flight[1]):
                 clock.ready()
                 yield Emitted(token, SAMPLED, flight[1])

@@ -241,7 +241,7 @@ class RowLoop:
             drafting = course.drafting
             course.tally(drafting.origin, len(values), said.accepted)
             if offer is not None:
-                course.settle_first(offer, said.sampled[0])
+                course.follow(offer, said.sampled)
             if course.session.on_drafts is not None:
                 course.session.on_drafts(drafting, values, said)
             drafting.commit(len(values), said.accepted, said.sampled, taps)
@@ -250,9 +250,9 @@ class RowLoop:
         course.counters.steps += not values
         if offer is not None and values:
             course.tally(offer.proposal.origin, len(values), said.accepted)
-            course.settle_window(len(values), said)
+            course.settle_window(offer, said)
         elif offer is not None:
-            course.settle_first(offer, said.sampled[0])
+            course.follow(offer, said.sampled)
         out = course.emit_judged(values, said, offer.proposal.origin if offer else SAMPLED)
         course.rest_drafter()
         return out
@@ -336,7 +336,7 @@ class RowLoop:
             row.skips, row.first_row = False, logprobs
             return []
         if row.offer is not None:
-            course.settle_first(row.offer, token, left_out=not self._hot)
+            course.follow(row.offer, (token,), left_out=not self._hot)
             row.offer = None
         return course.emit((token,), SAMPLED, [logprobs])
 

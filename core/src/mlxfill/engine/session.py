@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from mlxfill.contracts import Fault, Policy, Proposal
 from mlxfill.engine.gate import Survival
@@ -69,19 +69,31 @@ class Seat:
     near: Callable[[], bool] | None = None
 
 
+JUDGED, COST, END, SHORT, UNSUPPORTED = "judged", "cost", "end", "short", "verify_unsupported"
+"""What became of an offer: some of its ids were held against the target's choice (or appended
+unread), its window would have cost too much, the reply ended first, it had fewer than two ids, or
+the caches cannot be taken back."""
+
+
 @define
 class Offer:
-    """A clamped proposal, waiting for its outcome."""
+    """A clamped proposal, or what is left of one, waiting for its outcome.
+
+    ``entered``: ids of the proposal that are in the session already, before ``ids``.  ``fate``:
+    what will have become of it if nothing else happens.
+    """
 
     seat: Seat
     proposal: Proposal
     ids: tuple[int, ...]
     policy: Policy
+    entered: int = 0
+    fate: str = END
 
     @property
     def evidence(self) -> int:
         """Right ids that led up to this offer: the source's own count or our record of it."""
-        return max(self.proposal.evidence, self.seat.streak)
+        return max(self.proposal.evidence + self.entered, self.seat.streak)
 
 
 @define(kw_only=True)
@@ -117,7 +129,8 @@ class Session:
         self.rules = rules
         self.seats = [s for s in seats if self._sane(s, on_fault)]
         self._sources = [s.source for s in self.seats]
-        self.counts: dict[str, int] = {"offers": 0, "verify_unsupported": 0, "branch_stops": 0}
+        fates = (JUDGED, COST, END, SHORT, UNSUPPORTED)
+        self.counts: dict[str, int] = dict.fromkeys(("offers", "branch_stops", *fates), 0)
         # For traces, None otherwise: offer, accepted, judged, the target's id instead;
         # drafter, drafted ids, what the target said.
         self.on_proposal: Callable[[Offer, int, int, int | None], None] | None = None
@@ -176,17 +189,29 @@ class Session:
     # --- offers -----------------------------------------------------------------
 
     def ask(self) -> Offer | None:
-        """The first offer in priority order; the previous one must be settled."""
+        """The first offer in priority order; the previous one was settled or followed.
+
+        What is left of an offer whose first ids came true stands until its source, or one before
+        it, offers anew: a source may offer a span only once.
+        """
         for seat in list(self.seats):
+            left = self._open
             proposal = self._propose(seat)
             if proposal is None:
+                if left is not None and left.seat is seat and seat in self.seats:
+                    return left
                 continue
             self.counts["offers"] += 1
             offer = self._clamp(seat, proposal)
+            if left is not None and (offer is not None or left.seat is seat):
+                self._close(left)
+                self._open = None
             if offer is not None:
                 self._open = offer
                 return offer
             self._tell(seat, proposal, 0)
+        self._close(self._open)  # its source has left the table
+        self._open = None
         return None
 
     def near(self) -> bool:
@@ -209,20 +234,33 @@ class Session:
         ``instead``).
         """
         offer, self._open = self._open, None
+        if offer is not None:
+            self._learn(offer, accepted, judged, instead)
+            self._close(offer, accepted)
+
+    def follow(self, tokens: Sequence[int]) -> None:
+        """The target chose ``tokens`` without a window: the open offer is held against them.
+
+        A right one stays open with the ids that are left.
+        """
+        offer = self._open
         if offer is None:
             return
-        seat = offer.seat
-        if offer.policy is Policy.VERIFY:
-            start = offer.evidence
-            for i in range(judged):
-                seat.survival.learn(start + i, i < accepted)
-            if judged > accepted:
-                seat.streak = 0
-            else:
-                seat.streak = start + accepted
-        if self.on_proposal is not None:
-            self.on_proposal(offer, accepted, judged, instead)
-        self._tell(seat, offer.proposal, accepted)
+        pairs = enumerate(zip(offer.ids, tokens, strict=False))
+        compared = min(len(offer.ids), len(tokens))
+        right = next((at for at, (ours, theirs) in pairs if ours != theirs), compared)
+        if right < compared:
+            self.settle(right, right + 1, tokens[right])
+        elif right == len(offer.ids):
+            self.settle(right, right)
+        else:
+            self._learn(offer, right, right, None)
+            self._open = evolve(offer, ids=offer.ids[right:], entered=offer.entered + right)
+
+    def tally(self) -> dict[str, int]:
+        """The counters, as if the request ended here."""
+        fate = {} if self._open is None else {self._open.fate: self.counts[self._open.fate] + 1}
+        return {**self.counts, **fate}
 
     def drop_streaks(self) -> None:
         """Nobody offered: what comes next has no record."""
@@ -230,6 +268,23 @@ class Session:
             seat.streak = 0
 
     # --- inside -------------------------------------------------------------------
+
+    def _learn(self, offer: Offer, accepted: int, judged: int, instead: int | None) -> None:
+        """Note what was decided of an offer."""
+        seat = offer.seat
+        if offer.policy is Policy.VERIFY:
+            start = offer.evidence
+            for i in range(judged):
+                seat.survival.learn(start + i, i < accepted)
+            seat.streak = start + accepted if judged == accepted else 0
+        if self.on_proposal is not None:
+            self.on_proposal(offer, accepted, judged, instead)
+
+    def _close(self, offer: Offer | None, accepted: int = 0) -> None:
+        """Count what became of an offer, ``accepted`` more ids of which entered; tell its source."""
+        if offer is not None:
+            self.counts[offer.fate] += 1
+            self._tell(offer.seat, offer.proposal, offer.entered + accepted)
 
     def _propose(self, seat: Seat) -> Proposal | None:
         started = time.perf_counter()
@@ -292,11 +347,12 @@ class Session:
             ids = ids if cut is None else ids[: cut + 1]
         ids = ids[: self.budget]
         if len(ids) < 2:  # noqa: PLR2004
+            self.counts[SHORT] += 1
             return None
         if proposal.delimiter_bound and policy is Policy.ASSERT and len(ids) < len(proposal.ids):
             policy = Policy.ASSERT if ids[-1] in rules.delimiters else Policy.VERIFY
         if policy is Policy.VERIFY and not rules.verify_supported:
-            self.counts["verify_unsupported"] += 1
+            self.counts[UNSUPPORTED] += 1
             return None
         if proposal.branch_stop:
             self.counts["branch_stops"] += 1

@@ -23,7 +23,7 @@ def tally_of(run: RunState) -> dict[str, Any]:
         "decode_ms": stats.decode_ms,
         "forwards": run.forwarder.forwards,
         "counters": attrs.asdict(run.loop.counters),
-        "offers": dict(run.session.counts),
+        "offers": run.session.tally(),
         "drafting": None if drafting is None else drafting.tally(),
     }
 

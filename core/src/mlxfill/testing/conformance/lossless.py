@@ -135,6 +135,7 @@ def _examine(
     if ours:
         raise told(f"was quarantined in {ours[0].where}: {ours[0].message}")
     report.stories += 1
+    report.judged += result.stats.spec["judged"] if generation.company == "" else 0
     if result.tokens != expected.tokens and not _undecided(generation, plain, result):
         raise told(
             f"changed the output: {shown(result.tokens)} in place of {shown(expected.tokens)}"

@@ -287,14 +287,22 @@ class _Battery:
                 with suppress(Breach):  # a story of its own will tell
                     other.ask()
                     other.enter((3, 1, 4))
+            came = 0  # ids of the offer that entered while it stood
             for _ in range(step.asked):
-                if offer is not None:  # asked again: the engine tells what became of the first
-                    played.settle(offer, 0)
-                offer = played.ask()
+                if offer is not None and came < len(offer.ids) and played.budget > 1:
+                    # Its first id came true in a plain step: the rest stands while it is asked.
+                    played.enter(offer.ids[came : came + 1])
+                    came += 1
+                again = played.ask()
+                if again is not None and offer is not None:
+                    played.settle(offer, came)
+                if again is not None:
+                    offer, came = again, 0
             ids = []
             if offer is not None:
-                ids = list(offer.ids[: min(step.accepted, max(played.budget - 1, 0))])
-                played.settle(offer, len(ids))
+                more = min(step.accepted, max(played.budget - 1, 0))
+                ids = list(offer.ids[came : came + more])
+                played.settle(offer, came + len(ids))
             played.enter(ids, singly=singly)
             fresh: list[int] = []
             for token in step.fresh:
