@@ -61,7 +61,7 @@ def answered(
     *make: Callable[[Request], Any], rows: int = 1, count: int = COUNT, **options: Any
 ) -> tuple[list[Any], Guest]:
     guest = Guest(sources=list(make))
-    asked = {"prompt": PROMPT, "max_tokens": count, "eos_token_ids": ()}
+    asked: dict[str, Any] = {"prompt": PROMPT, "max_tokens": count, "eos_token_ids": ()}
     with engine_with(shared_model("llama"), guest, **options) as engine:
         results = engine.generate_batch([asked] * rows) if rows > 1 else [engine.generate(**asked)]
     for result in results:
@@ -96,8 +96,8 @@ def test_every_offer_is_judged_where_the_gate_is_off(rows: int) -> None:
 
 def test_an_offer_that_goes_wrong_is_told_how_far_it_came() -> None:
     for wrong_from in range(5):
-        _, guest = answered(lambda _, at=wrong_from: Once([3], wrong_from=at))
-        (source,) = guest.seated
+        source = Once([3], wrong_from=wrong_from)
+        answered(lambda _, source=source: source)  # type: ignore[misc]
         assert source.outcomes == [(source.offers[0], wrong_from)]
 
 

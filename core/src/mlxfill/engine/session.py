@@ -281,7 +281,7 @@ class Session:
             self.on_proposal(offer, accepted, judged, instead)
 
     def _close(self, offer: Offer | None, accepted: int = 0) -> None:
-        """Count what became of an offer, ``accepted`` more ids of which entered; tell its source."""
+        """Count what became of an offer, and tell its source; ``accepted``: more ids entered."""
         if offer is not None:
             self.counts[offer.fate] += 1
             self._tell(offer.seat, offer.proposal, offer.entered + accepted)
