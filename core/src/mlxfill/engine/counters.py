@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from attrs import define, field, fields
 
-from mlxfill.engine.session import COST, END, JUDGED, SHORT, UNSUPPORTED
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mlxfill.engine.session import Session
+
+JUDGED, COST, END, SHORT, UNSUPPORTED = "judged", "cost", "end", "short", "verify_unsupported"
+"""What became of an offer: some of its ids were held against the target's choice (or appended
+unread), its window would have cost too much, the reply ended first, it had fewer than two ids, or
+the caches cannot be taken back."""
 
 AWAY = 0.2
 """A step during which the consumer was away for more than this share of it is not timed."""

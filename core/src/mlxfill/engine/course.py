@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from attrs import define
 
-from mlxfill.engine.counters import Counters
+from mlxfill.engine.counters import COST, END, JUDGED, Counters
 from mlxfill.engine.gate import NOTHING, Gate, Plan
 from mlxfill.engine.results import SAMPLED
-from mlxfill.engine.session import COST, END, JUDGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

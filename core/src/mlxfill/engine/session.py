@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, evolve, field
 
 from mlxfill.contracts import Fault, Policy, Proposal
+from mlxfill.engine.counters import COST, END, JUDGED, SHORT, UNSUPPORTED
 from mlxfill.engine.gate import Survival
 from mlxfill.plugins.faults import charge, parted, recorded
 
@@ -67,12 +68,6 @@ class Seat:
     streak: int = 0
     slow_at: int | None = None
     near: Callable[[], bool] | None = None
-
-
-JUDGED, COST, END, SHORT, UNSUPPORTED = "judged", "cost", "end", "short", "verify_unsupported"
-"""What became of an offer: some of its ids were held against the target's choice (or appended
-unread), its window would have cost too much, the reply ended first, it had fewer than two ids, or
-the caches cannot be taken back."""
 
 
 @define
