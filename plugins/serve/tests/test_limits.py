@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -205,6 +206,19 @@ def test_the_page_takes_nothing_from_elsewhere(served: Any) -> None:
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert "http" not in policy
+    assert "https:" not in page.text
+
+
+def test_the_libraries_of_the_page_come_with_their_licences(served: Any) -> None:
+    with served.http() as http:
+        table = http.get("/vendor/README.md").text
+        libraries = re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
+        licences = re.findall(r"\((licences/[^)]+)\)", table)
+        assert (len(libraries), len(licences)) == (3, 8)
+        files = [http.get(f"/vendor/{name}") for name in (*libraries, *licences)]
+    assert all(file.status_code == 200 for file in files)
+    assert all("javascript" in file.headers["content-type"] for file in files[:3])
+    assert sum(len(file.content) for file in files) < 500_000
 
 
 # --- the engine dies ----------------------------------------------------------------------

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "page"
 INDEX = "index.html"
 HEADERS = {
-    # Nothing comes from elsewhere, and no text of a model can become a script.
+    # Nothing comes from elsewhere, and no text of a model can become a script: only what DOMPurify
+    # has sanitised becomes HTML.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-        "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types dompurify"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
