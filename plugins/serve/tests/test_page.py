@@ -72,6 +72,16 @@ HOSTILE = """<script>document.title = "taken"</script>
 <a href="javascript:alert(1)" id="talk" style="position:fixed">x</a> <form action="https://example.com">
 """
 
+BREAKING = """
+const token = { origin: "sampled", token: 1, text: "Half" };
+const chunk = { choices: [{ delta: { content: "Half" } }], mlxfill: token };
+const sent = new TextEncoder().encode(`data: ${JSON.stringify(chunk)}\\n\\n`);
+window.fetch = async () => new Response(new ReadableStream({
+  start: (stream) => stream.enqueue(sent),
+  pull: (stream) => stream.error(new TypeError("network error")),
+}, { highWaterMark: 0 }));
+"""
+
 
 def chromium() -> str | None:
     """Where a Chromium is, by the names that it goes by."""
@@ -103,7 +113,7 @@ class Script:
         """Leave the token that comes next."""
         if self.written is None:
             return logits
-        ids: list[int] = tokens.tolist()
+        ids: Any = tokens.tolist()
         begun = len(ids) - ids[::-1].index(self.opening[0]) - 1 + len(self.opening)
         place = len(ids) - begun
         wanted = self.written[place] if place < len(self.written) else self.end
@@ -176,7 +186,7 @@ def visit(browser: Chrome, url: str) -> None:
     wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, "#model option, .failed"))
 
 
-def wait(browser: Chrome, condition: Callable[[], Any], seconds: float = 30) -> Any:
+def wait(browser: Chrome, condition: Callable[[], Any], seconds: float = 120) -> Any:
     return WebDriverWait(browser, seconds, poll_frequency=0.05).until(lambda _: condition())
 
 
@@ -300,8 +310,8 @@ def test_calls_and_their_results_are_cards(page: Chrome, script: Script) -> None
     assert "get_weather, get_weather" in text_of(page, "#note")
     # The model is asked when both calls have a result.
     ask(page, '{"degrees":18}')
-    ask(page, "rain")
     script.say("Paris is mild.")
+    ask(page, "rain")
     wait(page, lambda: len(sent()) == 2)
     answered(page, 2)
     assert texts(page, "#talk > .tool pre") == ['{\n  "degrees": 18\n}', "rain"]
@@ -472,10 +482,14 @@ def test_what_fails_is_told_and_gives_the_message_back(page: Chrome, script: Scr
     wait(page, lambda: page.find_elements(By.CSS_SELECTOR, "#talk > .failed"))
     assert text_of(page, ".failed") == "The server does not answer."
     assert box.get_attribute("value") == "Again"
-    # A reply that was to be replaced is still there.
+    # A reply that was to be replaced is still there; what came of one that breaks off stays.
     act(page, "again", 1)
     wait(page, lambda: text_of(page, "#send") == "Send")
     assert text_of(page, ".assistant .said") == "Hi."
+    page.execute_script(BREAKING)
+    act(page, "again", 1)
+    assert text_of(answered(page), ".said") == "Half"
+    assert text_of(page, ".assistant .failed") == "The connection to the server broke off."
 
 
 def test_a_key_is_asked_for_and_lasts_as_long_as_the_tab(browser: Chrome, serve_tiny: Any) -> None:
@@ -528,7 +542,9 @@ def test_conversations_survive_a_reload(page: Chrome, drafting: Any, script: Scr
     page.find_elements(By.CSS_SELECTOR, "#conversations .rename")[1].click()
     page.switch_to.active_element.send_keys("Colours", Keys.ENTER)
     assert page.switch_to.active_element.text == "Colours"
-    page.find_elements(By.CSS_SELECTOR, "#conversations .remove")[0].click()
+    other = page.find_elements(By.CSS_SELECTOR, "#conversations li")[0]
+    other.find_element(By.CSS_SELECTOR, ".open").send_keys(Keys.TAB)  # shows what can be done
+    other.find_element(By.CSS_SELECTOR, ".remove").send_keys(Keys.ENTER)
     page.switch_to.alert.accept()
     visit(page, drafting.url)
     assert texts(page, "#conversations .open") == ["Colours"]

@@ -28,7 +28,7 @@ async function* lines(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await heard(reader.read(), "The connection to the server broke off.");
     if (done) return;
     const found = (rest + value).split("\n");
     rest = found.pop();
@@ -41,14 +41,17 @@ function headers(key) {
   return key ? { ...json, Authorization: `Bearer ${key}` } : json;
 }
 
-async function request(path, options) {
-  let answer;
+// What a promise of the network gives; `words` where the network fails.
+async function heard(promise, words) {
   try {
-    answer = await fetch(path, options);
+    return await promise;
   } catch (error) {
-    if (!(error instanceof TypeError)) throw error;
-    throw new ApiError("The server does not answer.");
+    throw error instanceof TypeError ? new ApiError(words) : error;
   }
+}
+
+async function request(path, options) {
+  const answer = await heard(fetch(path, options), "The server does not answer.");
   if (answer.status === 401) throw new ApiError(unknown(options.headers), 401);
   if (!answer.ok) throw new ApiError(await reason(answer), answer.status);
   return answer;

@@ -59,14 +59,15 @@ export function mend({ messages }) {
 
 // Whether a stored value can be shown as a conversation.
 export function isConversation(value) {
-  const texts = [value?.id, value?.title, value?.system];
-  return texts.every((text) => typeof text === "string") && typeof value.updated === "number"
+  return areTexts(value?.id, value?.title, value?.system) && typeof value.updated === "number"
     && Array.isArray(value.messages) && value.messages.every(isMessage);
 }
 
 function isMessage(message) {
-  const calls = message?.tool_calls ?? [], tokens = message?.tokens ?? [];
-  return ["user", "assistant", "tool"].includes(message?.role) && typeof message.content === "string"
-    && Array.isArray(tokens) && tokens.every(Array.isArray)
-    && Array.isArray(calls) && calls.every((call) => typeof call?.function?.name === "string");
+  const { role, content, reasoning_content = "", tool_calls = [], tokens = [] } = message ?? {};
+  return ["user", "assistant", "tool"].includes(role) && areTexts(content, reasoning_content)
+    && Array.isArray(tokens) && tokens.every(Array.isArray) && Array.isArray(tool_calls)
+    && tool_calls.every((call) => areTexts(call?.function?.name, call?.function?.arguments));
 }
+
+const areTexts = (...values) => values.every((value) => typeof value === "string");

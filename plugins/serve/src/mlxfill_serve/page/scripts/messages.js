@@ -79,7 +79,8 @@ function showCall(cards, i, { function: { name, arguments: text } }) {
 }
 
 const ENDS = { length: "It ends here: the most tokens are reached.", stopped: "Stopped." };
-const endOf = ({ failed, finish }) => failed ?? ENDS[finish] ?? "";
+const endOf = (reply) => reply.failed ?? ENDS[reply.finish] ?? (isSilent(reply) ? "The reply is empty." : "");
+const isSilent = ({ content, tool_calls }) => !content.trim() && !tool_calls?.length;
 
 // Pieces ----------------------------------------------------------------------------------------
 

@@ -322,10 +322,8 @@ document.addEventListener("click", (event) => {
 at("fresh").addEventListener("click", fresh);
 at("key").addEventListener("change", listModels);
 at("sample-tools").addEventListener("click", useSampleTools);
-at("system-text").addEventListener("change", () => {
-  current.system = at("system-text").value;
-  keep(current);
-});
+at("system-text").addEventListener("input", () => { current.system = at("system-text").value; });
+at("system-text").addEventListener("change", () => keep(current));
 at("view").addEventListener("change", showTalk);
 document.addEventListener("change", saveSettings);
 window.addEventListener("pagehide", () => {
