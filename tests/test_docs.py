@@ -118,6 +118,27 @@ def test_what_a_page_shows_works(page: Path, folder: Path, environment: dict[str
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_what_anyone_runs_first_shows_a_gain_and_where_it_came_from(
+    page: str, environment: dict[str, str]
+) -> None:
+    """Without the gate, which goes by a clock: other tests disturb it."""
+    ungated = {**environment, "MLXFILL_GATE__ENABLED": "false"}
+    shown = {block.language: block.text for block in reversed(blocks(ROOT / page))}
+    for command in ([sys.executable, "-c", shown["python"]], ["bash", "-c", shown["bash"]]):
+        done = subprocess.run(command, env=ungated, capture_output=True, text=True, check=True)
+        told = f"{done.stdout}\n{done.stderr}"
+        (gain,) = re.findall(r"([\d.]+) tokens a forward", told) or [
+            row.split()[3] for row in told.splitlines() if re.match(r" +48 ", row)
+        ]
+        assert float(gain) > 1.5
+        assert re.search("ngram|echo", told), "which plugins proposed"
+
+
+def test_the_first_page_is_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 500
+
+
 @each_page
 def test_links_of_a_page_lead_to_files(page: Path) -> None:
     targets = LINK.findall(page.read_text("utf-8"))

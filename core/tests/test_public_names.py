@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,11 @@ def test_what_a_plugin_module_needs_does_not_import_mlx() -> None:
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(mlxfill, name) is getattr(mlxfill, name)
     assert name in dir(mlxfill)
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert mlxfill.__version__ == version("mlxfill")
+    assert "mlx" not in loaded_after("import mlxfill; mlxfill.__version__")
 
 
 def test_type_checkers_see_the_same_names() -> None:

@@ -178,6 +178,10 @@ def __getattr__(name: str) -> object:
 
     :raises BackendMissingError: it needs mlx, which has no backend here.
     """
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("mlxfill")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     others = "mlxfill.errors" if name.endswith("Error") else "mlxfill.contracts"

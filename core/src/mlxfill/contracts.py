@@ -206,9 +206,9 @@ class DraftRows(Protocol):
 
     ``namespace``: whose checkpoints these are, made of method, settings and weights.
     ``tap_layers``: target layers whose outputs it needs, ``()`` for none; they arrive
-    as ``context`` with the taps side by side on the last axis.  ``prefill_mode``:
-    ``"tail-split"`` leaves the last prompt token to be drafted from (``pending``),
-    ``"full"`` is prefilled with it too.
+    as ``context`` with the taps side by side on the last axis.  ``prefill_mode``: how much of
+    the prompt ``prefill`` is given.  ``"tail-split"``: all but its last token, which comes as
+    ``pending`` with the first draft.  ``"full"``: all of it.
     """
 
     namespace: str

@@ -198,6 +198,26 @@ def test_a_prompt_comes_as_argument_or_through_a_pipe(ask: Any) -> None:
     assert ask("-", stdin="hello there").out == expected
 
 
+@pytest.mark.parametrize("option", ["--prompt", "-p"])
+def test_a_prompt_may_stand_behind_an_option_as_in_mlx_lm(
+    run: Any, model: str, option: str
+) -> None:
+    brief = ("--model", model, "--no-plugins", "--max-tokens", "4", "--quiet")
+    expected = run("generate", *brief, "some text")
+    assert expected.code == 0
+    assert run("generate", *brief, option, "some text") == expected
+    assert run("generate", *brief, option, "-", stdin="some text\n") == expected
+    assert run("generate", *brief, option, "-", "--raw", stdin="ab") == run(
+        "generate", *brief, "--raw", "ab"
+    )
+    both = run("generate", *brief, option, "one", "two")
+    assert both.complaint == "give the prompt as an argument or with --prompt, not both"
+    batch = run("generate", "--model", model, "--batch", "x", "--out", "y", option, "one")
+    assert batch.complaint.endswith("leave out the prompt")
+    empty = run("generate", *brief, option, "")
+    assert "is empty" in empty.complaint
+
+
 def test_raw_continues_the_prompt_as_it_is(result: Any) -> None:
     raw = result("abc", "--raw")
     assert raw["stats"]["prompt_tokens"] == 3

@@ -29,6 +29,10 @@ class Ask:
         str | None,
         typer.Argument(metavar="PROMPT", help="The question; - or nothing: standard input."),
     ] = field(default=None, converter=optional(as_text))
+    prompt_option: Annotated[
+        str | None,
+        typer.Option("--prompt", "-p", metavar="TEXT", help="The question, as mlx-lm takes it."),
+    ] = field(default=None, converter=optional(as_text))
     messages: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Chat messages as JSON, in OpenAI's format."),
@@ -52,6 +56,10 @@ class Ask:
 
         :raises InputError: a file is missing or of another form, or there is nothing to ask.
         """
+        if self.prompt_option is not None:
+            if self.prompt is not None:
+                raise InputError("give the prompt as an argument or with --prompt, not both")
+            self.prompt = self.prompt_option
         if not self.raw:
             return self._conversation(), read_tools(self.tools)
         for name, value in (

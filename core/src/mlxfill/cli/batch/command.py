@@ -113,7 +113,7 @@ def answer_batch(  # noqa: PLR0913 - the groups of options
 def _refuse(ask: Ask, output: Output, given: Mapping[str, Any]) -> None:
     """Options that say nothing about many requests."""
     named = {
-        "the prompt": ask.prompt is not None,
+        "the prompt": any(p is not None for p in (ask.prompt, ask.prompt_option)),
         "--messages": ask.messages is not None,
         "--checkpoint": given["checkpoint"] is not None,
         "--origins": output.origins,
