@@ -161,6 +161,7 @@ async function ask(change, giveBack = () => {}) {
   }
   keep(conversation);
   showAll();
+  if (failure) at("talk").lastElementChild.scrollIntoView({ block: "nearest" });
   if (calls.length) tellCalls(calls);
   else giveBack();
 }
