@@ -109,7 +109,10 @@ def test_a_source_that_never_speaks_passes_with_no_offers() -> None:
             return Proposal(tuple(self.ids[:1] if self.ids[-1] == 1 else ()), Policy.VERIFY, "x")
 
     for factory in (silent, Mute):
-        with pytest.warns(ConformanceWarning, match=r"mute: never offered .* sessions=\[\(request"):
+        with pytest.warns(
+            ConformanceWarning,
+            match=r"mute: nothing was tested: it never offered .* sessions=\[\(request",
+        ):
             assert check_proposal_source(factory, name="mute", examples=60).offers == 0
 
 
@@ -134,13 +137,15 @@ def test_the_number_of_sources_depends_on_the_request_alone() -> None:
         check_proposal_source(fewer)
 
 
-def test_a_trusting_source_may_assert() -> None:
-    class Sure(Again):
+def test_the_work_for_a_token_of_a_source_that_walks_the_session_is_told() -> None:
+    class Walks(Again):
         def propose(self, view: Any) -> Any:
-            proposal = super().propose(view)
-            return proposal and Proposal(proposal.ids, Policy.ASSERT, "again")
+            for _ in self.ids:
+                pass
+            return super().propose(view)
 
-    assert check_proposal_source(Sure).offers > 50
+    with pytest.warns(ConformanceWarning, match=r"takes \d{4,} lines .* 4000 tokens and \d{4} in"):
+        check_proposal_source(Walks, examples=10)
 
 
 # --- planted faults ------------------------------------------------------------------------
@@ -330,6 +335,52 @@ PLANTED |= {
         "TemplateError",
     ),
 }
+
+
+@plant(r"changed the output, as it asserts guesses: offer them as Policy\.VERIFY")
+class Sure(Again):
+    def propose(self, view: Any) -> Any:
+        proposal = super().propose(view)
+        return proposal and Proposal(proposal.ids, Policy.ASSERT, "again")
+
+
+@plant(r"(source|factory) wrote into request\.messages, which the caller goes on to use")
+class Writes(Again):
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        for message in request.messages or ():
+            message["content"] = "seen"  # type: ignore[index]
+
+
+@plant(r"wrote into request\.tools")
+class WritesLater(Again):
+    def observe(self, ids: Sequence[int]) -> None:
+        super().observe(ids)
+        for tool in self.request.tools or ():
+            tool.pop("function", None)  # type: ignore[attr-defined]
+
+
+TABLE: dict[int, int] = {}
+
+
+@plant(r"offers to one request what another one said")
+class Remembers(Again):
+    """One table for the process: what followed each token, whoever said it."""
+
+    def learn(self) -> None:
+        TABLE.update(zip(self.ids, self.ids[1:], strict=False))
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self.learn()
+
+    def found(self) -> list[int]:
+        self.learn()
+        token, ids = self.ids[-1], list[int]()
+        while token in TABLE and len(ids) < 3:
+            token = TABLE[token]
+            ids.append(token)
+        return ids
 
 
 @pytest.mark.parametrize("said", PLANTED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.contracts import Limits
@@ -63,7 +64,7 @@ OPENINGS = {**USUAL, **BROKEN}
 
 def kit_request(prompt: Sequence[int], opening: str = "") -> Request:
     """A request with these prompt ids in the words of ``tiny_tokenizer()``."""
-    special = dict(OPENINGS[opening])
+    special = deepcopy(OPENINGS[opening])  # a source may write into it
     if "render" in special:
         special["render"] = _refusing
     return tiny_request(prompt, **special)

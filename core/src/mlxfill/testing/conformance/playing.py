@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, fields, frozen
@@ -10,7 +11,7 @@ from mlxfill.contracts import Policy, Proposal
 from mlxfill.testing.conformance.breach import Breach, blamed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mlxfill.contracts import Request
 
@@ -104,8 +105,10 @@ class Played:
     offers: list[Proposal | None] = field(factory=list)
     accepted: int = 0
     _views: list[StrictView] = field(factory=list)
+    _given: Any = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._given = shared_parts(self.request)
         with blamed(self.breach, "its attributes"):
             self._check_attributes()
 
@@ -164,6 +167,7 @@ class Played:
             raise self.breach(f"has the counter {wrong[0]!r} in counts, which is no name of an int")
         with blamed(self.breach, "its attributes"):
             self._check_attributes()
+        check_untouched(self.request, self._given, self.breach)
 
     # --- checks -------------------------------------------------------------------------
 
@@ -210,6 +214,20 @@ class Played:
             raise self.breach(f"offered with evidence {proposal.evidence}, less than none")
         if not proposal.origin:
             raise self.breach("offered under an empty origin, which no result can show")
+
+
+def shared_parts(request: Request) -> Any:  # noqa: ANN401
+    """A copy of what the caller of an engine goes on to use."""
+    return deepcopy((request.messages, request.tools))
+
+
+def check_untouched(request: Request, given: Any, told: Callable[[str], Breach]) -> None:  # noqa: ANN401
+    """Raise the breach of a source that wrote into the caller's messages or tools."""
+    for name, before, after in zip(
+        ("messages", "tools"), given, (request.messages, request.tools), strict=True
+    ):
+        if before != after:
+            raise told(f"wrote into request.{name}, which the caller goes on to use")
 
 
 def short(value: object) -> str:

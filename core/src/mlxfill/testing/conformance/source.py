@@ -10,13 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, fields, frozen
 
-from mlxfill.contracts import Proposal, Request
+from mlxfill.contracts import Policy, Proposal, Request
 from mlxfill.engine.session import PROPOSE_BUDGET_S
 from mlxfill.errors import InputError
 from mlxfill.testing.conformance.breach import Breach, blamed, said_of, shortest
+from mlxfill.testing.conformance.growth import count_steps
 from mlxfill.testing.conformance.lossless import check_lossless
 from mlxfill.testing.conformance.openings import OPENINGS, kit_request
-from mlxfill.testing.conformance.playing import Played, Step, Story, short, shown
+from mlxfill.testing.conformance.playing import (
+    Played,
+    Step,
+    Story,
+    check_untouched,
+    shared_parts,
+    short,
+    shown,
+)
 from mlxfill.testing.conformance.report import Conformance
 from mlxfill.testing.models import VOCAB
 from mlxfill.testing.needed import needed
@@ -36,11 +45,13 @@ USEFUL = 2
 """Ids from which on an engine takes a proposal for one."""
 AGAIN = 3
 """How often a story is played before its offers are said to be the same every time."""
+SHORTER, TIMES, MANY = 1_000, 4, 400
+"""Two lengths of a session, and lines of Python for a token that are worth a word."""
 CALLS = 10
 """Calls of ``propose`` that must all be slow: a busy machine delays one or two."""
 SILENT = (
-    "never offered two ids or more: if it needs certain requests or text, give"
-    " sessions=[(request, reply_ids), ...], made by tiny_request and tiny_tokenizer"
+    "nothing was tested: it never offered two ids or more; if it needs certain requests or text,"
+    " give sessions=[(request, reply_ids), ...], made by tiny_request and tiny_tokenizer"
 )
 
 
@@ -58,7 +69,8 @@ def check_proposal_source(
     the same offers whether tokens come one by one or at once (of a source that offers the same when
     it is asked the same; one that draws lots is warned of).  Hostile input: requests with broken
     tools and templates, one token of budget, thousands of tokens.  Losslessness: output with
-    the source is plain output, in every kind of cache, greedy and sampled, in company.
+    the source is plain output, in every kind of cache, greedy and sampled, in company, and where
+    it asserts, trusted as well.  Growth: lines of Python for a token at two lengths of a session.
 
     :param factory: makes the source (or the list of sources, or None) of a request: the plugin's
         hook ``mlxfill_proposal_sources`` with its settings filled in.
@@ -68,7 +80,8 @@ def check_proposal_source(
     :param examples: sessions to try.
     :returns: how often it offered.  Assert that too.
     :raises ConformanceError: one line that says what it did and after which tokens.
-    :raises ConformanceWarning: as a warning, where it never offered, or never the same twice.
+    :raises ConformanceWarning: as a warning, where it never offered, never the same twice, or does
+        more for each token the longer a session is.
     :raises InputError: ``sessions`` are no requests with ids.
     """
     __tracebackhide__ = True
@@ -81,9 +94,14 @@ def check_proposal_source(
     with said_of(battery.name):
         battery.play_sessions(report)
         battery.play_long()
+        battery.play_strangers()
     check_lossless(battery.name, factory, report)
+    if battery.asserts:
+        check_lossless(battery.name, factory, report, trusted=True)
     if not report.offers:
         report.warn(SILENT)
+    for said in battery.growth():
+        report.warn(said)
     for said in battery.unsteady.values():
         report.warn(said)
     return report
@@ -135,6 +153,7 @@ class _Battery:
     sessions: tuple[tuple[Request, Sequence[int]], ...]
     vocab_size: int
     unsteady: dict[str, str] = field(factory=dict)
+    asserts: bool = False
 
     def open(self) -> None:
         """The factory answers, with one object a request, and what it makes is not slow."""
@@ -186,6 +205,61 @@ class _Battery:
                 played.ask()
                 played.enter(tokens[:50])
 
+    def play_strangers(self) -> None:
+        """Two users say the same beginning and go on differently; what a third hears of it."""
+        heard: list[tuple[int, set[int]]] = []
+        for told in (50, 51, 52):
+            for source in self.sources(kit_request([40, 41, told, 42] * 3)):
+                first = self._played(_Opening(kit_request([40, 41, told, 42] * 3)), source)
+                self._listen(first, [told, 42, 40, 41, told])
+                first.end()
+            request = kit_request([7, 40, 41])
+            offered: set[int] = set()
+            for source in self.sources(request):
+                third = self._played(_Opening(request), source)
+                offered |= self._listen(third, [40, 41])
+            heard.append((told, offered))
+        if all(told in offered for told, offered in heard):
+            raise Breach(
+                "offers to one request what another one said: after a request with"
+                f" {shown([40, 41, 50])}, one with {shown([7, 40, 41])} alone is offered 50;"
+                " requests of different users share a process: keep what is known in the source"
+            )
+
+    @staticmethod
+    def _listen(played: Played, tokens: Sequence[int]) -> set[int]:
+        """Ids that were offered while ``tokens`` entered."""
+        ids: set[int] = set()
+        for token in tokens:
+            offer = played.ask()
+            if offer is not None:
+                ids.update(offer.ids)
+                played.settle(offer, 0)
+            played.enter((token,))
+        return ids
+
+    def growth(self) -> list[str]:
+        """A line for each source whose work for one token grows with the session."""
+        lines = []
+        for at, short_one in enumerate(self._steps(SHORTER)):
+            longer = self._steps(SHORTER * TIMES)[at : at + 1]
+            if longer and longer[0] > short_one * TIMES / 2 and longer[0] > MANY:
+                lines.append(
+                    f"one token takes {longer[0]} lines of Python in a session of"
+                    f" {SHORTER * TIMES} tokens and {short_one} in one of {SHORTER}: a long session"
+                    " gets slower with every token; index the session in observe()"
+                )
+        return lines
+
+    def _steps(self, length: int) -> list[int]:
+        """Lines of Python that each source runs for one token after so many."""
+        tokens = [(i * i) % 61 for i in range(length)]
+        request = kit_request(tokens)
+        return [
+            count_steps(self._played(_Opening(request), source), tokens[:1])
+            for source in self.sources(request)
+        ]
+
     def sources(self, request: Request) -> list[Any]:
         """What the factory makes of a request."""
 
@@ -193,8 +267,11 @@ class _Battery:
             prompt = shown(request.prompt_ids)
             return Breach(f"for the prompt {prompt} the factory {said}", len(request.prompt_ids))
 
+        given = shared_parts(request)
         with blamed(told, "making the source"):
             answer = self.factory(request)
+        check_untouched(request, given, told)
+        with blamed(told, "making the source"):
             if answer is None:
                 return []
             if hasattr(answer, "propose"):
@@ -211,6 +288,7 @@ class _Battery:
         first = [self._run(opening, story, s) for s in self.sources(opening.request)]
         report.stories += 1
         report.offers += sum(len(o.ids) >= USEFUL for p in first for o in p.offers if o)
+        self.asserts |= any(o.policy is Policy.ASSERT for p in first for o in p.offers if o)
         report.accepted += sum(p.accepted for p in first)
         for at, played in enumerate(first):
             if self._repeats(opening, story, at, played):
