@@ -514,7 +514,7 @@ def test_a_plugin_that_changes_the_output_is_found(monkeypatch: pytest.MonkeyPat
     """An assert that is appended unread can; here the engine is made to trust it."""
 
     def trusting(*guests: Any, **options: Any) -> Any:
-        return engine_with(*guests, trusted=["under-test"], **options)
+        return engine_with(*guests, **{**options, "trusted": ["under-test"]})
 
     class Sure(Again):
         def propose(self, view: Any) -> Any:
