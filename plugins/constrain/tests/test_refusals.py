@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from mlxfill import ConfigError, InputError, load_config
+from mlxfill import ConfigError, InputError, Schema, load_config
 from mlxfill_constrain import ConstrainSettings, plugin
 
 
@@ -107,6 +107,12 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"lark": f'start: %json {{"const": {-(2**63)}}}'},
         "is below",
     ),
+    "a value beyond 64 bits beside integers": (
+        {"allOf": [{"type": "integer"}, {"const": -1e300}]},
+        "beside the type integer",
+    ),
+    "a bound beyond 64 bits": ({"type": "integer", "minimum": -1e19}, "-1E.19 is below -92"),
+    "a multiple with a rounded point": ({"multipleOf": 0.07}, "multipleOf 0.07 has too many"),
     "a large multiple": ({"type": "integer", "multipleOf": 2**31}, "multipleOf of 2147483648"),
     "a multiple of many digits": ({"type": "number", "multipleOf": 0.99991}, "multipleOf of 99991"),
     "multiples together": (
@@ -117,6 +123,27 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"lark": 'start: %json {"type": "integer", "multipleOf" : 99991}'},
         "multipleOf of 99991",
     ),
+    "an endless list": (
+        {"$defs": {"n": {"type": "array", "items": ref("n"), "minItems": 1}}, **ref("n")},
+        "no text satisfies it",
+    ),
+    "names that nobody counts": ({"type": "object", "minProperties": 2}, "minProperties 2 counts"),
+    "patterns that leave no name": (
+        {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}},
+            "allOf": [{"type": "object", "patternProperties": {"^a$": {"minimum": 0}}}],
+        },
+        "patternProperties and other names",
+    ),
+    "many patterns": (
+        {"patternProperties": {f"^p{n}$": {"type": "null"} for n in range(300)}},
+        "more than 50 patternProperties",
+    ),
+    "a repetition of repetitions": ({"regex": "(a{1000}){1000}"}, "too many expressions"),
+    "a pattern of repetitions": ({"pattern": "^(a{1000}){1000}$", "type": "string"}, "too many"),
+    "a long expression": ({"regex": "a" * 199_000}, "too many expressions"),
+    "ten thousand levels": (10_000 * ("items",), "too deeply|recursion limit"),
     "too long": ({"enum": ["a" * 200_001]}, "200015 characters, more than the 200000"),
 }
 
@@ -124,6 +151,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_schema_is_refused_with_the_reason(held: Any, case: str) -> None:
     schema, reason = REFUSED[case]
+    if isinstance(schema, tuple):
+        schema = Schema("json", f'{{"{schema[0]}": ' * len(schema) + "true" + "}" * len(schema))
     with held.engine() as engine, pytest.raises(InputError, match=reason) as raised:
         engine.stream(held.prompt_ids, schema=schema)
     message = str(raised.value)
@@ -144,11 +173,23 @@ HARD: dict[str, Any] = {
     },
     "multiples": {"type": "number", "allOf": [{"multipleOf": 0.25}, {"multipleOf": 1e6}]},
     "a small multiple": {"anyOf": [{"const": "a"}, {"type": "number", "multipleOf": 0.01}]},
-    "large numbers": {"enum": [-(2**62), 2**64, -1e300, 0]},
+    "large numbers": {"enum": [-(2**62), 10**20, -1e300, 0]},
     "large bounds": {"type": "array", "items": {"const": 1}, "maxItems": 10**9},
     "a recursive type": {
         "$defs": {"n": {"type": "array", "items": ref("n"), "maxItems": 1}},
         **ref("n"),
+    },
+    "references of references": {
+        "$defs": {
+            **{f"d{n}": {"type": "array", "items": ref(f"d{n + 1}")} for n in range(2000)},
+            "d2000": {"type": "null"},
+        },
+        **ref("d0"),
+    },
+    "rules in rules": {
+        "lark": "start: r0\n"
+        + "".join(f'r{n}: "a" r{n + 1} | "b"\n' for n in range(6000))
+        + 'r6000: "x"'
     },
     "ambiguous": {"lark": 'start: start start | "a" | "b"'},
 }

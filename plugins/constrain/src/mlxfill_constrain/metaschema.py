@@ -8,14 +8,15 @@ largest and deepest schema in milliseconds, and looks up nothing that a schema r
 from __future__ import annotations
 
 import json
-import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mlxfill import InputError
+from mlxfill_constrain.parts import parts
+from mlxfill_constrain.tree import nodes, target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from jsonschema_rs import ValidationError, Validator
 
@@ -34,44 +35,42 @@ LATEST = list(DRAFTS)[-1]
 TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 _VALUE = "{value}"
 """Stands in messages for a value, which may be large."""
-_IN_LARK = re.compile(r"%json\s*(?=\{)")
 _LONGEST = 100
 
 
 def check_schema(schema: Schema) -> None:
     """Raise ``InputError`` with the place and the reason for what is no JSON schema."""
-    for part in _parts(schema):
-        said = part.get("$schema")
-        named = said.removesuffix("#") if isinstance(said, str) else ""
-        _check(part, _validator(named if named in DRAFTS else LATEST))
+    for _, _, part in parts(schema):
+        validator = _validator(draft_of(part))
+        _check(part, validator)
+        pointed = {id(each): each for each in (target(part, node) for node in nodes(part))}
+        pointed.pop(id(part), None)
+        for each in pointed.values():
+            if isinstance(each, dict):
+                _check(each, validator)
+
+
+def draft_of(schema: Mapping[str, Any]) -> str:
+    """What ``$schema`` says, if it is one of ``DRAFTS``."""
+    said = schema.get("$schema")
+    named = said.removesuffix("#") if isinstance(said, str) else ""
+    return named if named in DRAFTS else LATEST
 
 
 def _check(part: Mapping[str, Any], validator: Validator) -> None:
-    from jsonschema_rs import ValidationError
-
     try:
-        validator.validate(part)
-    except ValidationError as found:
-        error = _innermost(found)
-        where = _place(error.instance_path)
-        raise InputError(f"schema is no JSON schema: {where}{_reason(error)}") from None
+        error = next(filter(_counts, validator.iter_errors(part)), None)
     except ValueError as error:  # too deep to tell what is wrong, or no text
         raise InputError(f"schema cannot be used: {error}") from None
+    if error is not None:
+        error = _innermost(error)
+        where = _place(error.instance_path)
+        raise InputError(f"schema is no JSON schema: {where}{_reason(error)}") from None
 
 
-def _parts(schema: Schema) -> Iterator[dict[str, Any]]:
-    """The schema, or those in a grammar.  What is no JSON is left to llguidance."""
-    decoder, text = json.JSONDecoder(), schema.text
-    starts = [0] if schema.kind == "json" else []
-    if schema.kind == "lark":
-        starts = [found.end() for found in _IN_LARK.finditer(text)]
-    for start in starts:
-        try:
-            value, _ = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            yield value
+def _counts(error: ValidationError) -> bool:
+    """Whether it is a mistake: ``allOf`` of nothing is clear, though the drafts rule it out."""
+    return bool(error.instance != [] or list(error.instance_path)[-1:] != ["allOf"])
 
 
 @cache

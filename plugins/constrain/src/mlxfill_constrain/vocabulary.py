@@ -6,14 +6,21 @@ and an Earley parser, over a trie of the vocabulary.
 
 from __future__ import annotations
 
+import json
+import re
 from copy import copy
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from mlxfill import InputError
+from mlxfill_constrain.deep import deeply
+from mlxfill_constrain.finite import forbid_endless
 from mlxfill_constrain.metaschema import check_schema
-from mlxfill_constrain.numbers import check_numbers
+from mlxfill_constrain.names import settle_names
+from mlxfill_constrain.normal import combines, normalize
+from mlxfill_constrain.numbers import settle_numbers
+from mlxfill_constrain.parts import rewritten
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -24,7 +31,14 @@ if TYPE_CHECKING:
 GRAMMARS_KEPT = 64
 KINDS_KEPT = 4
 """Sets of ids that end a reply, of one tokenizer, for which its vocabulary is kept."""
+LEXER_FUEL = 250_000
+"""llguidance's measure of work on regular expressions: about a second, and 100 MB."""
 REASON_LENGTH = 300
+NOTHING = "no text satisfies it"
+ESCAPES = 'nrbtf\\"'
+"""What may follow a backslash in text."""
+_CONTROL = re.compile(r"\\u00[01]|\x7f|\\\\[xucpP0]|\[:")
+"""In JSON, a control character or a pattern that may be about one, which has no other spelling."""
 SEPARATORS: dict[Whitespace, dict[str, Any]] = {
     "spaced": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "},
     "compact": {"whitespace_flexible": False},
@@ -74,14 +88,22 @@ class Vocabulary:
         return self._tokenizer.greedy_tokenize(text.decode(errors="ignore"))
 
     def _compile(self, schema: Schema, whitespace: Whitespace) -> LLMatcher:
+        return deeply(lambda: self._compiled_here(schema, whitespace))
+
+    def _compiled_here(self, schema: Schema, whitespace: Whitespace) -> LLMatcher:
         from llguidance import LLMatcher, LLParserLimits
 
-        limits = LLParserLimits(verbose_errors=False)
-        grammar = _grammar(schema, whitespace)
+        limits = LLParserLimits(verbose_errors=False, initial_lexer_fuel=LEXER_FUEL)
+        text, finite = _settled(schema, self._tokenizer, whitespace)
+        grammar = _grammar(schema, text)
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits)
-        # Some dead ends show only now; and what is computed here, every copy has.
+        check(matcher)
+        if not finite:
+            raise _refusal(NOTHING)
+        # Some dead ends, and too much work, show only now; what is computed here, every copy has.
         first = matcher.deep_copy()
-        first.compute_ff_tokens()
+        forced = first.compute_ff_tokens()
+        first.consume_tokens(forced[: first.validate_tokens(forced)])
         first.compute_bitmask()
         check(first)
         return matcher
@@ -97,30 +119,52 @@ def _refusal(said: str) -> InputError:
     said, _, _ = said.partition("<backtrace>")
     reason = " ".join(said.split()).removesuffix(" <non-verbose/>")
     if reason.startswith("NoExtension"):
-        reason = "no text satisfies it"
+        reason = NOTHING
     if len(reason) > REASON_LENGTH:
         reason = f"{reason[:REASON_LENGTH]}..."
     return InputError(f"schema cannot be used: {reason}")
 
 
-def _grammar(schema: Schema, whitespace: Whitespace) -> str:
-    from llguidance import LLMatcher
+def _settled(schema: Schema, tokenizer: LLTokenizer, whitespace: Whitespace) -> tuple[str, bool]:
+    """The text for llguidance, and whether all schemas in it have a finite value."""
+    finite = True
+
+    def settle(part: dict[str, Any]) -> None:
+        nonlocal finite
+        normalize(part)
+        settle_numbers(part)
+        settle_names(part, tokenizer, combined=combines(part))
+        finite &= forbid_endless(part)
+        own = SEPARATORS[whitespace] if schema.kind == "json" else {}
+        given = part.get("x-guidance", {})
+        if isinstance(given, dict):
+            part["x-guidance"] = {**_escapes(part), **own, **given}
 
     check_schema(schema)
-    check_numbers(schema)
+    return rewritten(schema, settle), finite
+
+
+def _escapes(part: dict[str, Any]) -> dict[str, Any]:
+    """No letter may be written as its number, as it could spell a name that was to be left out."""
+    needed = _CONTROL.search(json.dumps(part, ensure_ascii=False, default=str))
+    return {} if needed else {"json_allowed_escapes": ESCAPES}
+
+
+def _grammar(schema: Schema, text: str) -> str:
+    from llguidance import LLMatcher
+
     match schema.kind:
         case "json":
-            options: Any = SEPARATORS[whitespace]
             try:
-                return LLMatcher.grammar_from_json_schema(schema.text, defaults=options)
+                return LLMatcher.grammar_from_json_schema(text)
             except ValueError as error:
                 raise _refusal(str(error)) from error
         case "regex":
-            return LLMatcher.grammar_from_regex(schema.text)
+            return LLMatcher.grammar_from_regex(text)
         case "lark":
-            if schema.text.lstrip().startswith("{"):  # llguidance would take it for its own format
+            if text.lstrip().startswith("{"):  # llguidance would take it for its own format
                 raise _refusal("a grammar is text in Lark's notation with a rule start, not JSON")
-            return LLMatcher.grammar_from_lark(schema.text)
+            return LLMatcher.grammar_from_lark(text)
 
 
 def _read(tokenizer: Any, eos_ids: frozenset[int]) -> LLTokenizer:  # noqa: ANN401
