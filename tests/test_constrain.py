@@ -73,6 +73,13 @@ def engine(*, forced: bool = True, **options: Any) -> mlxfill.Engine:
     return mlxfill.load("tiny", config=config, **{"plugins": ["constrain"], **options})
 
 
+def test_a_space_at_the_beginning_belongs_to_the_reply(unforced: mlxfill.Engine) -> None:
+    with engine() as forcing:
+        for each in (unforced, forcing):
+            result = each.generate("Is it?", schema={"regex": " yes"}, max_tokens=8)
+            assert result.text == each.tokenizer.decode(result.tokens) == " yes"
+
+
 @pytest.mark.parametrize("company", COMPANY)
 def test_a_reply_is_the_same_in_any_company(
     unforced: mlxfill.Engine, ask: Ask, company: str

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mlx_lm.tokenizer_utils import NaiveStreamingDetokenizer, TokenizerWrapper
 
+from mlxfill import Engine
 from mlxfill.engine.text import TextStream
+from mlxfill.model.detokenizer import with_exact_text
 from mlxfill.testing import (
     VOCAB,
     Guest,
@@ -19,6 +20,7 @@ from mlxfill.testing import (
     shared_model,
     tiny_tokenizer,
 )
+from tokenizers_of import tokenizers_by_kind
 
 PROMPT = [7, 30, 9, 30, 11, 4]
 stops = st.lists(
@@ -39,7 +41,7 @@ def expected(tokens: list[int], stop: list[str]) -> tuple[str, int]:
 
 def streamed(tokens: list[int], stop: list[str]) -> tuple[list[str], int, bool]:
     """Segments, tokens read, and whether a stop string ended it."""
-    stream, shown = TextStream(tiny_tokenizer(), stop), []
+    stream, shown = TextStream(with_exact_text(tiny_tokenizer()), stop), []
     for count, token in enumerate(tokens, 1):
         shown.append(stream.add(token))
         if stream.stopped:
@@ -69,48 +71,28 @@ def test_stop_strings_that_begin_alike(words: list[str], stop: list[str]) -> Non
 
 def test_what_may_begin_a_stop_string_is_held_back_until_that_is_decided() -> None:
     encode = tiny_tokenizer().encode
-    stream = TextStream(tiny_tokenizer(), ["abc"])
+    stream = TextStream(with_exact_text(tiny_tokenizer()), ["abc"])
     shown = [stream.add(t) for t in encode("xababd", add_special_tokens=False)]
     assert shown == ["x", "", "", "ab", "", "abd"]
     assert stream.finish() == ""
-    stream = TextStream(tiny_tokenizer(), ["abc"])
+    stream = TextStream(with_exact_text(tiny_tokenizer()), ["abc"])
     shown = [stream.add(t) for t in encode("xab", add_special_tokens=False)]
     assert shown == ["x", "", ""]
     assert stream.finish() == "ab"
     assert not stream.stopped
 
 
-class Late(NaiveStreamingDetokenizer):
-    """Shows a token's text with the next one, as detokenizers do for unfinished characters."""
-
-    finished = False
-
-    @property
-    def text(self) -> str:  # type: ignore[override]
-        shown = self.tokens if self.finished else self.tokens[:-1]
-        return str(tiny_tokenizer().decode(shown))
-
-    def finalize(self) -> None:
-        self.finished = True
-
-
-def late_tokenizer() -> Any:
-    return TokenizerWrapper(tiny_tokenizer()._tokenizer, detokenizer_class=Late)
-
-
 def test_a_stop_string_that_shows_only_at_the_end_is_a_stop() -> None:
-    """The text that completes it comes out when the detokenizer is emptied: a seen stop wins."""
-    model = shared_model("llama")
-    whole = plain(model, PROMPT, 8)
-    stop = whole.text[-2:]
-    count = next(n for n in range(1, 9) if stop in plain(model, PROMPT, n).text)
-    with engine_with(model, tokenizer=late_tokenizer()) as engine:
-        run = engine.stream(PROMPT, max_tokens=count, eos_token_ids=(), stop=stop)
+    """Half a character becomes text when nothing follows: a seen stop wins over the limit."""
+    tokenizer = tokenizers_by_kind()["byte level"]
+    half, stop = tokenizer.convert_tokens_to_ids("ð"), "\N{REPLACEMENT CHARACTER}"
+    options: dict[str, Any] = {"stop": stop, "logit_bias": {half: 1e6}}
+    with Engine(shared_model("llama", vocab_size=320), tokenizer, plugins=[]) as engine:
+        run = engine.stream(PROMPT, max_tokens=1, eos_token_ids=(), **options)
         last = list(run)[-1]
         result = run.result()
-    text = plain(model, PROMPT, count).text
     assert last.finish_reason == result.finish_reason == "stop"
-    assert result.text == text[: text.index(stop)]
+    assert (result.text, result.tokens) == ("", [half])
 
 
 # --- with an engine ----------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from mlxfill.engine.scheduler import MAX_ROWS
 from mlxfill.engine.trace import Tracing
 from mlxfill.engine.unread import Unread
 from mlxfill.errors import DrafterError, InputError
+from mlxfill.model.detokenizer import with_exact_text
 from mlxfill.model.forked import check_process
 from mlxfill.model.given import check_loaded
 from mlxfill.model.loading import settle_randomness
@@ -101,7 +102,7 @@ class Engine:
             else PluginManager.load(self.config, plugins)
         )
         self.model = model
-        self.tokenizer = (
+        self.tokenizer = with_exact_text(
             tokenizer if isinstance(tokenizer, TokenizerWrapper) else TokenizerWrapper(tokenizer)
         )
         self.context = context

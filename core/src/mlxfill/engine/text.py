@@ -1,7 +1,8 @@
 """From tokens to text: streaming detokenization and stop strings.
 
-A stop string fires at the token that completes it, also in the middle of a burst; text that
-may be the beginning of one is held back until that is decided.
+A stop string fires at the token that completes it, also in the middle of a burst, and also in text
+that a further token could still change; text that may be the beginning of one is held back until
+that is decided.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class TextStream:
     """The readable side of one request."""
 
     def __init__(self, tokenizer: Any, stops: Sequence[str] = ()) -> None:  # noqa: ANN401
-        """``tokenizer`` is mlx-lm's wrapper."""
+        """``tokenizer`` is mlx-lm's wrapper, as an engine has it."""
         self._detokenizer = tokenizer.detokenizer
         self._stops = tuple(stops)
         self._held = ""
@@ -42,10 +43,11 @@ class TextStream:
 
     def _release(self, text: str) -> str:
         self._held += text
-        found = [at for at in (self._held.find(s) for s in self._stops) if at >= 0]
+        whole: str = self._held + self._detokenizer.pending
+        found = [at for at in (whole.find(s) for s in self._stops) if at >= 0]
         if found:
             self.stopped = True
-            return self._held[: min(found)]
+            return whole[: min(found)]
         keep = max(_overlap(self._held, s) for s in self._stops)
         safe, self._held = (
             self._held[: len(self._held) - keep],
