@@ -1,4 +1,4 @@
-"""The text of a reply is what ``tokenizer.decode`` makes of its tokens, for every kind of decoder."""
+"""The text of a reply is what ``tokenizer.decode`` makes of its tokens, with any decoder."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_stop_string_of_bytes_fires_at_the_token_that_completes_it() -> None:
 def test_a_tokenizer_with_a_decode_of_its_own_is_asked() -> None:
     """``NewlineTokenizer`` of mlx-lm writes ``<n>`` for a line's end."""
     backend = tokenizers_by_kind()["no decoder"].backend_tokenizer
-    own = NewlineTokenizer(tokenizer_object=backend, eos_token="<end>")
+    own = NewlineTokenizer(tokenizer_object=backend, eos_token=EXACT["bytes"].eos_token)
     own.add_tokens(["<n>"])
     with Engine(shared_model("llama"), TokenizerWrapper(own), plugins=[]) as engine:
         ids: Any = own.convert_tokens_to_ids(["yes", "<n>", "no"])
