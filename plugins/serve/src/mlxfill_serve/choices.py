@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlxfill_serve.logprobs import chat_logprobs, text_logprobs
+from mlxfill_serve.logprobs import TextLogprobs, TokenTexts, chat_logprobs
 from mlxfill_serve.reply import CallArguments, CallBegun, Content, Reasoning
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class ChatChoice:
         self.index, self.reader, self.tokenizer = index, reader, tokenizer
         self.with_logprobs, self.with_origins = with_logprobs, with_origins
         self.tokens: list[Token] = []
+        self._texts = TokenTexts(tokenizer)
         self.parts: list[Part] = []
         self.reasoning_tokens = 0
         self.stats: Stats | None = None
@@ -94,7 +95,7 @@ class ChatChoice:
         return choice
 
     def _logprobs(self, tokens: Iterable[Token]) -> dict[str, Any]:
-        return chat_logprobs(self.tokenizer, tokens)
+        return chat_logprobs(self._texts, tokens, next(iter(self.tokens), None))
 
 
 def _delta(part: Part) -> dict[str, Any]:
@@ -150,12 +151,12 @@ class TextChoice:
     ) -> None:
         """``echoed``: what stands before the text."""
         self.index, self.tokenizer, self.echoed = index, tokenizer, echoed
-        self.with_logprobs, self.with_origins = with_logprobs, with_origins
+        self.with_origins = with_origins
         self.tokens: list[Token] = []
         self.reasoning_tokens = 0
         self.stats: Stats | None = None
         self.finish_reason: str | None = None
-        self._length = len(echoed)
+        self._logprobs = TextLogprobs(tokenizer, len(echoed)) if with_logprobs else None
 
     def opening(self) -> dict[str, Any]:
         """The first chunk: what is echoed."""
@@ -165,12 +166,11 @@ class TextChoice:
         """What a token brings, as an entry of ``choices``."""
         self.tokens.append(token)
         chunk = self._chunk(token.text)
-        if self.with_logprobs and token.id is not None:
-            chunk["logprobs"] = text_logprobs(self.tokenizer, [token], self._length)
-        self._length += len(token.text)
+        if self._logprobs is not None and token.id is not None:
+            chunk["logprobs"] = self._logprobs.add(token)
         if self.with_origins:
             chunk["mlxfill"] = {"origin": token.origin, "token": token.id, "text": token.text}
-        if token.text or self.with_logprobs or self.with_origins:
+        if token.text or self._logprobs is not None or self.with_origins:
             yield chunk
 
     def end(self, ended: Ended) -> Iterator[dict[str, Any]]:
@@ -190,8 +190,8 @@ class TextChoice:
         """An entry of ``choices``."""
         text = self.echoed + "".join(token.text for token in self.tokens)
         choice = self._chunk(text, self.finish_reason)
-        if self.with_logprobs:
-            choice["logprobs"] = text_logprobs(self.tokenizer, self.tokens, len(self.echoed))
+        if self._logprobs is not None:
+            choice["logprobs"] = self._logprobs.whole
         if self.with_origins:
             told = [{"text": t.text, "token": t.id, "origin": t.origin} for t in self.tokens]
             choice["mlxfill"] = {"tokens": told}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlxfill_serve.logprobs import chat_logprobs
+from mlxfill_serve.logprobs import TokenTexts, chat_logprobs
 from mlxfill_serve.reply import CallArguments, CallBegun, Content, Reasoning
 from mlxfill_serve.responses.items import WrittenCall, WrittenMessage, WrittenReasoning
 
@@ -29,6 +29,7 @@ class ResponseChoice:
     ) -> None:
         self.reader, self.tokenizer, self.with_logprobs = reader, tokenizer, with_logprobs
         self.tokens: list[Token] = []
+        self._texts = TokenTexts(tokenizer)
         self.output: list[dict[str, Any]] = []
         self.reasoning_tokens = 0
         self.stats: Stats | None = None
@@ -85,7 +86,8 @@ class ResponseChoice:
         """Those of the tokens since the last part, of which some were held back."""
         if not self.with_logprobs:
             return []
-        told: list[Any] = chat_logprobs(self.tokenizer, self._untold)["content"]
+        first = next(iter(self.tokens), None)
+        told: list[Any] = chat_logprobs(self._texts, self._untold, first)["content"]
         return told
 
     @property
