@@ -50,6 +50,8 @@ class Generation:
     ``quantized_kv_start``: quantize once the cache holds so many tokens.
     ``append_chunk``: tokens of an asserted span in one forward; 0: as many as fit.
     ``max_span``: longest span that a source may append at once.
+    ``special_tokens_in_content``: what a marker of the model (``<|im_end|>``) is that stands in the
+    text of a message or tool: ``control``, as in mlx-lm, or ``text``.
     """
 
     max_tokens: int = field(default=512, validator=rules.whole(-1))
@@ -65,6 +67,9 @@ class Generation:
     quantized_kv_start: int = field(default=5000, validator=rules.whole(0))
     append_chunk: int = field(default=0, validator=rules.whole(0))
     max_span: int = field(default=64, validator=rules.whole(2))
+    special_tokens_in_content: str = field(
+        default="control", validator=rules.one_of("control", "text")
+    )
 
 
 @frozen(kw_only=True)

@@ -21,7 +21,8 @@ Each line imports what stands below it, never what stands above (``lint-imports`
     gate                  whether a window pays (calibrate, rowplan)
     watched, trace        checks and tells what happens in between (replay: for an audit)
     reply                 tokens to text and tool calls (text, calls, sections)
-    options, prompt       what goes in (legal, schema, roles, contents, pastcalls, sealed, unread)
+    options, prompt       what goes in (legal, schema, roles, contents, markers, pastcalls,
+                          sealed, unread)
     results               what comes out (counters, phases)
 """
 

@@ -13,6 +13,7 @@ from mlxfill.engine.boundaries import Starts
 from mlxfill.engine.checkpoint.identity import lasting
 from mlxfill.engine.guarded import PluginRewinders
 from mlxfill.engine.learnt import Learnt
+from mlxfill.engine.markers import TEXT, ContentMarkers
 from mlxfill.engine.mount import bundled, mount
 from mlxfill.engine.opening import Opening
 from mlxfill.engine.options import make_options
@@ -108,6 +109,7 @@ class Engine:
         self.context = context
         self.tracing = Tracing()
         self.unread = Unread(self.tokenizer)
+        self.markers = ContentMarkers(self.tokenizer)
         self.num_draft_tokens = (
             self.config.num_draft_tokens if num_draft_tokens is None else num_draft_tokens
         )
@@ -281,7 +283,8 @@ class Engine:
     ) -> tuple[Opening, Prompt]:
         self._require_open()
         settled = make_options(attrs.asdict(self.config.generation), options)
-        made = make_prompt(self.tokenizer, prompt, tools, settled.template_options)
+        markers = self.markers if settled.special_tokens_in_content == TEXT else None
+        made = make_prompt(self.tokenizer, prompt, tools, settled.template_options, markers)
         return Opening(self, settled, list(self.faults)), made
 
     def forwarder(self, request: Request, options: Options, faults: list[Fault]) -> Forwarder:

@@ -9,6 +9,7 @@ from attrs import field, fields, frozen
 
 from mlxfill import rules
 from mlxfill.engine import legal
+from mlxfill.engine.markers import CONTROL, IN_CONTENT
 from mlxfill.engine.schema import as_schema
 from mlxfill.errors import InputError
 from mlxfill.nearest import did_you_mean
@@ -48,6 +49,8 @@ class Options:
     ``schema``: what the reply must be: a JSON schema, ``{"type": "json_object"}`` or another
     ``response_format`` of OpenAI's, ``{"regex": ...}`` or ``{"lark": ...}``; a plugin holds the
     reply to it.
+    ``special_tokens_in_content``: what a marker of the model (``<|im_end|>``) is that stands in the
+    text of a message or tool: "control", as mlx-lm has it, or "text" like any other.
     ``adapters``: name of a mounted LoRA adapter that is on for this request (mlx-lm's word for
     it), None for the model as it is.
     """
@@ -91,6 +94,7 @@ class Options:
         converter=legal.none_is_empty,
         validator=legal.mapping,
     )
+    special_tokens_in_content: str = field(default=CONTROL, validator=rules.one_of(*IN_CONTENT))
     schema: Schema | None = field(default=None, converter=as_schema)
     adapters: str | None = field(default=None, validator=legal.name)
 

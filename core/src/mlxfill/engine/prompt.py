@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
@@ -15,6 +16,9 @@ from mlxfill.errors import InputError, TemplateError, reason
 from mlxfill.messages import for_template, with_short_ids
 from mlxfill.rules import is_whole
 from mlxfill.tools import check_tools, with_all_keys
+
+if TYPE_CHECKING:
+    from mlxfill.engine.markers import ContentMarkers
 
 BYTES = (bytes, bytearray, memoryview)
 """Sequences of numbers, but none of ids."""
@@ -34,9 +38,11 @@ def make_prompt(
     given: Any,  # noqa: ANN401
     tools: Sequence[Mapping[str, Any]] | None,
     options: Mapping[str, Any],
+    markers: ContentMarkers | None = None,
 ) -> Prompt:
     """A string or ids as they are, chat messages through the template; a ``Prompt`` is ready.
 
+    :param markers: reads markers in contents as text; None: they are what the template's are.
     :raises InputError: nothing usable was given, a message or tool is of another form than
         OpenAI's format allows, or without the content that the template wants, or in a role
         that it does not know.
@@ -57,7 +63,7 @@ def make_prompt(
         raise InputError(message)
     items = list(given)
     if items and all(isinstance(i, Mapping) for i in items):
-        return _from_messages(tokenizer, items, tools, options)
+        return _from_messages(tokenizer, items, tools, options, markers)
     wrong = [i for i in items if not is_whole(i)]
     if wrong:
         message = f"a prompt list holds token ids or messages, not {wrong[0]!r}"
@@ -70,6 +76,7 @@ def _from_messages(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     options: Mapping[str, Any],
+    markers: ContentMarkers | None,
 ) -> Prompt:
     template = template_source(tokenizer, tools, options)
 
@@ -88,7 +95,11 @@ def _from_messages(
             " give its text, or null for none"
         ) from error
     require_text(text)
-    ids = tokenizer.encode(text, add_special_tokens=False)
+    if markers is None:
+        ids = tokenizer.encode(text, add_special_tokens=False)
+    else:
+        said = (list(told), list(tools or ()), options)
+        ids = markers.encode(text, said, template, partial(render, tokenizer))
     return Prompt(tuple(ids), text, tuple(told))
 
 

@@ -136,6 +136,7 @@ def chat_question(
     options = common_options(body)
     wanted = _given(body.max_completion_tokens, body.max_tokens)
     options.update(_max_tokens(wanted, settings))
+    options["special_tokens_in_content"] = settings.special_tokens_in_content
     options["logprobs"] = bool(body.logprobs)
     if body.logprobs and (body.top_logprobs or 0) > 0:
         options["top_logprobs"] = body.top_logprobs

@@ -37,15 +37,15 @@ class TokenTexts:
         ids, before = self._before
         return str(decode([*ids, token]))[len(before) :]
 
-    def bytes(self, token: int, *, first: bool) -> bytes:
+    def raw(self, token: int, *, first: bool) -> bytes:
         """The same as bytes, those of a part of a character included."""
         text = self.text(token, first=first)
-        return self._raw(token) if PART in text else text.encode()
+        return self._named(token) if PART in text else text.encode()
 
     def key(self, token: int, *, first: bool) -> str:
         """The text, or OpenAI's form of bytes that are none."""
         text = self.text(token, first=first)
-        return f"bytes:{str(self._raw(token))[2:-1]}" if PART in text else text
+        return f"bytes:{str(self._named(token))[2:-1]}" if PART in text else text
 
     @cached_property
     def _before(self) -> tuple[list[int], str]:
@@ -53,7 +53,7 @@ class TokenTexts:
         ids = self._tokenizer.encode("a", add_special_tokens=False)[-1:]
         return ids, str(self._tokenizer.decode(ids))
 
-    def _raw(self, token: int) -> bytes:
+    def _named(self, token: int) -> bytes:
         """Bytes of a token by its name in the vocabulary."""
         name = self._tokenizer.convert_ids_to_tokens(token)
         if isinstance(name, bytes):
@@ -87,7 +87,7 @@ def chat_logprobs(
 
 
 def _entry(texts: TokenTexts, token: int, logprob: float | None, *, first: bool) -> dict[str, Any]:
-    text, raw = texts.text(token, first=first), texts.bytes(token, first=first)
+    text, raw = texts.text(token, first=first), texts.raw(token, first=first)
     return {"token": text, "logprob": _finite(logprob), "bytes": list(raw)}
 
 

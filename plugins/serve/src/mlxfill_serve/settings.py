@@ -39,6 +39,8 @@ class ServeSettings:
     ``hang``: seconds that the engine may stand still while there is work, 0 for ever.
     ``audit``: most tokens, prompt and reply, of a request that asks for an audit, 0: none may ask.
     ``origins``: web origins whose pages may call the server.
+    ``special_tokens_in_content``: what a marker of the model (``<|im_end|>``) is that stands in the
+    text of a message or tool: ``text``, so that nobody speaks in another's name, or ``control``.
     ``adapters``: LoRA adapters that requests may name as their model, by name.
     """
 
@@ -55,4 +57,7 @@ class ServeSettings:
     hang: float = field(default=60.0, validator=rules.number(0))
     audit: int = field(default=0, validator=rules.whole(0))
     origins: tuple[str, ...] = field(default=(), validator=_are_origins)
+    special_tokens_in_content: str = field(
+        default="text", validator=rules.one_of("control", "text")
+    )
     adapters: dict[str, str] = field(factory=dict)
