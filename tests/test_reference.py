@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 TOOLS = Path(__file__).parents[1] / "tools"
-PAGES = ("docs/hooks.md", "docs/contracts.md", "docs/config.md")
+PAGES = ("docs/hooks.md", "docs/contracts.md", "docs/config.md", "docs/serve.md")
 
 
 @pytest.fixture

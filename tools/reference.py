@@ -6,12 +6,14 @@ import architectures_page
 import config_page
 import contracts_page
 import hooks_page
+import serve_page
 from pages import ROOT, renewed
 
 PARTS = {
     "docs/contracts.md": {"contracts": contracts_page.reference},
     "docs/hooks.md": {"diagram": hooks_page.diagram, "hooks": hooks_page.reference},
     "docs/config.md": {"settings": config_page.reference},
+    "docs/serve.md": {"fields": serve_page.table},
     "docs/architectures.md": {
         "files": architectures_page.table,
         "remapped": architectures_page.remapped,

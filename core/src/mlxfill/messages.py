@@ -13,7 +13,11 @@ from mlxfill.errors import InputError
 TEXT_PARTS = ("text", "input_text", "output_text")
 """Types of the parts of a content whose key ``text`` holds text."""
 SHORT_ID = 9
-_TEXTS = ("role", "name", "tool_call_id", "reasoning_content")
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+"""What servers call the text that a model thought; templates mostly read the first."""
+_THOUGHT_PARTS = {"reasoning_details": ("text", "summary"), "thinking_blocks": ("thinking",)}
+"""The same in parts, and the keys of their text.  Encrypted parts hold none."""
+_TEXTS = ("role", "name", "tool_call_id", *_THOUGHTS)
 _LONGEST = 80
 """Characters of a value that an error shows."""
 
@@ -23,7 +27,8 @@ def for_template(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     OpenAI's format allows more than most templates know: a content of None or in parts, of which
     those of text are joined, and arguments as JSON text, empty for none; what is no JSON stays as
-    it is.
+    it is.  What an assistant thought is in ``reasoning_content``, also where a server called it
+    ``reasoning``, ``thinking``, ``reasoning_details`` or ``thinking_blocks``.
 
     :raises InputError: names the number of the message and the key whose value is of another form.
     """
@@ -80,7 +85,35 @@ def _one(message: Mapping[str, Any], where: str) -> dict[str, Any]:
         made["content"] = _text(made["content"], where)
     if made.get("tool_calls") is not None:
         made["tool_calls"] = _calls(made["tool_calls"], where)
-    return made
+    thought = _thought(made, where)
+    return {**made, "reasoning_content": thought} if thought else made
+
+
+def _thought(message: Mapping[str, Any], where: str) -> str:
+    """What the assistant thought before it said this, under whatever name."""
+    told = {key: message[key] for key in _THOUGHTS if message.get(key)}
+    for key, fields in _THOUGHT_PARTS.items():
+        text = _in_parts(message.get(key), fields, f"{where}: {key}")
+        if text and not told:  # beside the text they are often a summary of it
+            told[key] = text
+    first, *others = told or ("",)
+    for other in others:
+        if told[other] != told[first]:
+            raise InputError(f"{where}: {first} and {other} differ: give one of them")
+    return str(told.get(first, ""))
+
+
+def _in_parts(parts: object, fields: Sequence[str], where: str) -> str:
+    if parts is None:
+        return ""
+    if not _is_list(parts) or not all(isinstance(part, Mapping) for part in parts):
+        raise InputError(f"{where} must be a list of parts, not {_shown(parts)}")
+    texts = [
+        part[key] for part in parts for key in fields if isinstance(part, Mapping) and part.get(key)
+    ]
+    if not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{where}: {' and '.join(fields)} must be strings, not {_shown(texts)}")
+    return "".join(texts)
 
 
 def _text(content: object, where: str) -> str:

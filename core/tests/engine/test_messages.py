@@ -45,6 +45,44 @@ def test_arguments_of_calls_become_objects_and_the_messages_stay() -> None:
         assert mlxfill.for_template(said(nothing)) == said({})
 
 
+THOUGHTS: list[dict[str, Any]] = [
+    {"reasoning_content": "so it is"},
+    {"reasoning": "so it is"},
+    {"thinking": "so it is"},
+    {"reasoning_details": [{"type": "reasoning.text", "text": "so it is", "signature": "x"}]},
+    {"reasoning_details": [{"type": "reasoning.summary", "summary": "so it is"}]},
+    {"reasoning_details": [{"text": "so "}, {"type": "reasoning.encrypted"}, {"text": "it is"}]},
+    {"thinking_blocks": [{"type": "thinking", "thinking": "so it is"}]},
+    {"thinking_blocks": [{"type": "redacted_thinking", "data": "x"}], "reasoning": "so it is"},
+    {"reasoning": "so it is", "reasoning_content": "so it is", "thinking": ""},
+    {"reasoning": "so it is", "reasoning_details": [{"summary": "so"}], "reasoning_content": None},
+]
+
+
+@pytest.mark.parametrize("thought", THOUGHTS, ids=str)
+def test_thoughts_reach_the_template_under_whatever_name(thought: dict[str, Any]) -> None:
+    (told,) = mlxfill.for_template([{"role": "assistant", "content": "yes", **thought}])
+    assert told["reasoning_content"] == "so it is"
+    assert told["content"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("thought", "said"),
+    [
+        ({"reasoning": "a", "reasoning_content": "b"}, "reasoning_content and reasoning differ"),
+        ({"thinking": "a", "reasoning": "b"}, "reasoning and thinking differ"),
+        ({"reasoning": {"text": "a"}}, "reasoning must be a string"),
+        ({"reasoning_details": "a"}, "reasoning_details must be a list of parts, not 'a'"),
+        ({"reasoning_details": ["a"]}, "reasoning_details must be a list of parts"),
+        ({"thinking_blocks": [{"thinking": 5}]}, "thinking must be strings, not [5]"),
+    ],
+)
+def test_thoughts_that_cannot_be_told_are_named(thought: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=r"^message 0: ") as error:
+        mlxfill.for_template([{"role": "assistant", "content": "yes", **thought}])
+    assert said in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("message", "said"),
     [

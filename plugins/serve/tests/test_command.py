@@ -23,7 +23,7 @@ from typer.main import get_command
 from mlxfill.cli import main
 from mlxfill_serve import ServeSettings
 from mlxfill_serve.command import serve
-from mlxfill_serve.server import exposure
+from mlxfill_serve.server import is_open, listen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -190,10 +190,55 @@ def test_a_taken_port_is_told_before_the_model_is_loaded(
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "192.168.1.7", "::", "fe80::1%eth0"])  # noqa: S104
-def test_a_server_without_a_key_says_who_may_ask_it(address: str) -> None:
-    assert exposure(address, None).startswith(f"whoever reaches {address} may send requests: --api")
-    assert exposure(address, "secret") == ""
-    assert exposure("127.0.0.1", None) == exposure("::1", None) == ""
+def test_an_address_that_others_reach_needs_a_key_or_a_word(address: str) -> None:
+    assert is_open(address, None)
+    assert not is_open(address, "secret")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1"])
+def test_on_the_own_machine_no_key_is_needed(address: str) -> None:
+    assert not is_open(address, None)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])  # noqa: S104
+def test_an_open_server_is_started_on_purpose_only(
+    capsys: pytest.CaptureFixture[str], host: str
+) -> None:
+    said = complaint(capsys, "--host", host, "--port", "0", "--model", "nothing-here")
+    assert f"other machines reach {host} and need no key" in said
+    assert "--api-key KEY" in said
+    assert "--allow-public" in said
+    for let in ({"allow_public": True}, {"api_key": "secret"}):
+        listen(ServeSettings(host=host, port=0, **let)).close()
+
+
+def test_whoever_opens_a_server_is_told_so() -> None:
+    with started("--host", "0.0.0.0", "--allow-public") as (process, _):  # noqa: S104
+        said = process.stderr.readline()
+    assert said == "whoever reaches 0.0.0.0 may send requests (--allow-public)\n"
+
+
+@pytest.mark.parametrize("key", ["", " ", "\t\n", " secret", "secret\n", "sec\nret"])
+@pytest.mark.parametrize("way", ["option", "environment", "config", "config's environment"])
+def test_a_key_that_nobody_could_send_is_refused_wherever_it_stands(
+    capsys: pytest.CaptureFixture[str],
+    workplace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    way: str,
+) -> None:
+    arguments = ["--port", "0", "--model", "nothing-here"]
+    if way == "option":
+        arguments += ["--api-key", key]
+    elif way == "environment":
+        monkeypatch.setenv("MLXFILL_API_KEY", key)
+    elif way == "config":
+        (workplace / "mlxfill.toml").write_text(f"[plugins.serve]\napi_key = {json.dumps(key)}\n")
+    else:
+        monkeypatch.setenv("MLXFILL_PLUGINS__SERVE__API_KEY", key)
+    said = complaint(capsys, *arguments).lower()
+    assert ("is empty" in said) or ("must not begin or end with a space" in said)
+    assert "key" in said
 
 
 def test_the_page_on_serving_names_every_option_and_setting() -> None:

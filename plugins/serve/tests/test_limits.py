@@ -9,14 +9,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from mlxfill.testing import Guest
+from mlxfill_serve import ServeSettings
 
 if TYPE_CHECKING:
     import httpx
 
     import mlxfill
 
-CHAT = "/v1/chat/completions"
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HELLO = [{"role": "user", "content": "Where is send_key used?"}]
 LONG = {"messages": HELLO, "max_tokens": 20_000, "logit_bias": {}, "temperature": 2.0, "seed": 1}
 
@@ -120,15 +123,48 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(serve_tiny: Any) -> None:
 
 
 def test_the_operator_bounds_the_tokens_of_a_request(serve_tiny: Any) -> None:
-    with serve_tiny(max_tokens=5) as served, served.http() as http:
-        for name in ("max_tokens", "max_completion_tokens"):
-            for wanted in (6, -1):
-                refused = http.post(CHAT, json={"messages": HELLO, name: wanted})
-                assert refused.status_code == 400
-                assert "must be 0 to 5" in error_of(refused)["message"]
-        for body in ({}, {"max_tokens": 5}):
-            answer = http.post(CHAT, json={"messages": HELLO, **body})
-            assert answer.json()["usage"]["completion_tokens"] == 5
+    with serve_tiny(max_tokens=7) as served, served.http() as http:
+        lengths: list[Any] = [8, 128_000, 2**31 - 1, -1]
+        asked: list[tuple[dict[str, Any], int]] = [({}, 7), ({"max_tokens": 5}, 5)]
+        for name in ("max_tokens", "max_completion_tokens", "n_predict"):
+            asked += [({name: length}, 7) for length in lengths]
+        asked += [({"n": 2}, 6), ({"n": 2, "max_tokens": 1}, 2), ({"n": 2, "max_tokens": -1}, 6)]
+        for body, expected in asked:
+            told = http.post(CHAT, json={"messages": HELLO, **body}).json()
+            assert told["usage"]["completion_tokens"] == expected, body
+            assert {choice["finish_reason"] for choice in told["choices"]} == {"length"}
+        response = {"input": HELLO, "max_output_tokens": 128_000}
+        told = http.post("/v1/responses", json=response).json()
+        assert (told["usage"]["output_tokens"], told["status"]) == (7, "incomplete")
+        several = {"prompt": ["a", "b", "c"], "max_tokens": -1}
+        assert http.post(TEXT, json=several).json()["usage"]["completion_tokens"] == 6
+        for body in ({"prompt": "a", "n": 8}, {"prompt": ["a"] * 4, "n": 2}):
+            refused = http.post(TEXT, json=body)
+            assert refused.status_code == 400
+            said = "the request asks for 8 replies; all together may have 7 tokens"
+            assert error_of(refused)["message"] == said
+
+
+@pytest.mark.parametrize("length", [2**31, 2**63, 10**40, -2, -(2**31), 1.0, 5.5, True, "5"])
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (CHAT, "max_tokens"),
+        (CHAT, "max_completion_tokens"),
+        (TEXT, "max_tokens"),
+        ("/v1/responses", "max_output_tokens"),
+    ],
+)
+def test_what_is_no_length_is_refused(served: Any, path: str, name: str, length: object) -> None:
+    bodies: dict[str, Any] = {CHAT: {"messages": HELLO}, TEXT: {"prompt": "a"}}
+    with served.http() as http:
+        refused = http.post(path, json={**bodies.get(path, {"input": HELLO}), name: length})
+    assert refused.status_code == 400
+    assert error_of(refused)["param"] == name
+
+
+def test_no_reply_is_longer_than_the_default_allows() -> None:
+    assert 0 < ServeSettings().max_tokens <= 32_768
 
 
 def test_a_reply_ends_where_the_context_does(load_tiny: Any, serve_tiny: Any) -> None:

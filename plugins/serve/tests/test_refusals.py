@@ -49,7 +49,7 @@ WRONG: list[tuple[dict[str, Any], str, str | None]] = [
     ({"n": 10**30}, "n must be 1 to 8", "n"),
     ({"n": 1.5}, "n:", "n"),
     ({"max_tokens": -2}, "max_tokens", "max_tokens"),
-    ({"max_tokens": 10**40}, "", None),
+    ({"max_tokens": 10**40}, "max_tokens: ", "max_tokens"),
     ({"max_completion_tokens": "many"}, "max_completion_tokens", "max_completion_tokens"),
     ({"stop": [""]}, "stop", "stop"),
     ({"stop": ""}, "stop", "stop"),
@@ -121,11 +121,7 @@ def test_a_wrong_value_is_named(
     http: httpx.Client, change: dict[str, Any], said: str, param: str | None, *, stream: bool
 ) -> None:
     body = {"messages": HELLO, "max_tokens": 1, "stream": stream, **change}
-    response = http.post(CHAT, json=body)
-    if change.get("max_tokens") == 10**40:
-        assert response.status_code == 200  # as many as the context holds
-        return
-    error = refused(response, 400)
+    error = refused(http.post(CHAT, json=body), 400)
     assert said in error["message"]
     if param is not None:
         assert error["param"] == param

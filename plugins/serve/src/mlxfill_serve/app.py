@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from mlxfill_serve.dialects.hearing import HEADER
 from mlxfill_serve.endpoints import Endpoints
 from mlxfill_serve.errors import ApiError, as_api_error
 from mlxfill_serve.guard import Guard
@@ -86,11 +87,13 @@ def _cors(settings: ServeSettings) -> Middleware:
         allow_origins=list(settings.origins),
         allow_methods=["GET", "POST"],
         allow_headers=["*"],  # OpenAI's client sends a dozen of its own
+        expose_headers=[HEADER],
     )
 
 
-async def _api_error(_: Request, error: Exception) -> Response:
-    return as_api_error(error).response()
+async def _api_error(request: Request, error: Exception) -> Response:
+    told, heard = as_api_error(error), getattr(request.state, "heard", None)
+    return (told if heard is None else heard.in_words_of_client(told)).response()
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from random import getrandbits
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
 from mlxfill_serve.argumenttypes import with_types
+from mlxfill_serve.ends import ends_of
 from mlxfill_serve.errors import ApiError
 from mlxfill_serve.messages import for_template
-from mlxfill_serve.tooling import schema_of, tools_of, with_allowed_tools
+from mlxfill_serve.tooling import format_of, schema_of, tools_of, with_allowed_tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mlxfill import AuditedRun, Engine, Run
     from mlxfill_serve.bodies import Asked, ChatBody, CompletionBody
+    from mlxfill_serve.ends import Ends
     from mlxfill_serve.jobs import Progress
     from mlxfill_serve.settings import ServeSettings
 
 SEED_BITS = 53
 """Of a seed that we choose: a client in JavaScript can read it in ``usage`` and send it back."""
 SEEDS = 1 << 63
+DRAWN = -1
+"""A seed that llama.cpp and vLLM choose anew for each request; so do we."""
 MOST_STOPS = 64
 """Each is looked for after every token, in the thread that all requests share."""
 SAMPLING = (
@@ -41,15 +46,8 @@ SAMPLING = (
 )
 """Named alike in bodies and in the engine."""
 
-NOT_SERVED = {
-    "role_mapping": "a prompt is made by the model's chat template",
-    "functions": "give tools",
-    "function_call": "give tool_choice",
-    "web_search_options": "leave it out",
-    "audio": "leave it out",
-    "moderation": "leave it out",
-}
-"""Fields of a chat request that would change the reply, and what to do instead."""
+_THINKING = re.compile(r"(?<![.\w'\"<])thinking\b(?!['\">])")
+"""A variable of this name, not a text or an attribute."""
 
 NO_TEMPLATE_OPTIONS = frozenset(
     {
@@ -79,6 +77,7 @@ class Question:
 
     ``most``: tokens that the operator allows a reply, 0 for no such bound.  ``audit``: most tokens
     of prompt and reply when it is to be audited, 0 when not.  ``typed_tools``: for parsers.
+    ``ends``: where a reply may end, if not where the model ends it.
     """
 
     prompt: Any
@@ -87,6 +86,7 @@ class Question:
     most: int = 0
     audit: int = 0
     typed_tools: list[dict[str, Any]] | None = None
+    ends: Ends | None = None
 
     def under(self, adapters: str | None) -> Question:
         """The same question to the model with an adapter."""
@@ -102,7 +102,11 @@ class Question:
         if options.get("xtc_probability"):  # mlx-lm's servers and command line spare these
             spared = [*engine.tokenizer.encode("\n"), *engine.tokenizer.eos_token_ids]
             options["xtc_special_tokens"] = spared
+        if self.ends is not None:
+            options |= self.ends.options(engine)
         prompt = engine.check(self.prompt, tools=self.tools, **options)
+        if self.ends is not None:
+            options |= self.ends.processors(engine, len(prompt.ids))
         wanted = options.get("max_tokens", engine.config.generation.max_tokens)
         # Beyond its context a model writes nonsense, without end if no end was asked for.
         room = None if engine.context is None else engine.context - len(prompt.ids)
@@ -129,19 +133,15 @@ def chat_question(
     tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper, untyped
 ) -> Question:
     """What a chat request asks.  Raises ``ApiError`` for what cannot be had."""
-    for name, remedy in NOT_SERVED.items():
-        if getattr(body, name) is not None:
-            raise refused(name, remedy)
     body = with_allowed_tools(body)
     options = common_options(body)
-    wanted = _given(body.max_completion_tokens, body.max_tokens)
-    options.update(_max_tokens(wanted, settings))
+    options.update(_max_tokens(body))
     options["special_tokens_in_content"] = settings.special_tokens_in_content
     options["logprobs"] = bool(body.logprobs)
     if body.logprobs and (body.top_logprobs or 0) > 0:
         options["top_logprobs"] = body.top_logprobs
     tools = tools_of(body)
-    template = _template_options(body)
+    template = _template_options(body, tokenizer)
     options["schema"] = schema_of(body, tools, tokenizer, template)
     # In the thoughts of a model the marker ends nothing: there further calls are only left out.
     end = "" if tokenizer.has_thinking else tokenizer.tool_call_end
@@ -150,7 +150,8 @@ def chat_question(
     if template:
         options["template_options"] = template
     messages = for_template(body.messages)
-    return Question(messages, tools, options, settings.max_tokens, _audit(body, settings))
+    most, audit = most_tokens(body, settings, 1), _audit(body, settings)
+    return Question(messages, tools, options, most, audit, ends=ends_of(body, options))
 
 
 def completion_questions(body: CompletionBody, settings: ServeSettings) -> list[Question]:
@@ -160,13 +161,15 @@ def completion_questions(body: CompletionBody, settings: ServeSettings) -> list[
         if value is not None and value != 1:
             raise refused(name, "leave it out")
     options = common_options(body)
-    options.update(_max_tokens(_given(body.max_completion_tokens, body.max_tokens), settings))
+    options.update(_max_tokens(body))
+    options["schema"] = format_of(body)
     if body.logprobs is not None and body.logprobs is not False:
         options["logprobs"] = True
         tops = max(int(body.logprobs), body.top_logprobs or 0)
         options["top_logprobs"] = tops
-    most, audit = settings.max_tokens, _audit(body, settings)
-    return [Question(prompt, None, options, most, audit) for prompt in _prompts(body.prompt)]
+    prompts, ends = _prompts(body.prompt), ends_of(body, options)
+    most, audit = most_tokens(body, settings, len(prompts)), _audit(body, settings)
+    return [Question(prompt, None, options, most, audit, ends=ends) for prompt in prompts]
 
 
 def _prompts(prompt: str | list[Any]) -> list[Any]:
@@ -184,7 +187,7 @@ def common_options(body: Asked) -> dict[str, Any]:
     }
     if options.get("repetition_penalty") == 0:  # mlx-lm's server: none
         del options["repetition_penalty"]
-    if body.seed is not None:
+    if body.seed not in {None, DRAWN}:
         options["seed"] = body.seed % SEEDS
     if body.stop is not None:
         options["stop"] = _stops(body.stop)
@@ -250,7 +253,7 @@ def _extras(body: Asked) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _template_options(body: ChatBody) -> dict[str, Any]:
+def _template_options(body: ChatBody, tokenizer: Any) -> dict[str, Any]:  # noqa: ANN401
     options = dict(body.chat_template_kwargs or {})
     for name in options:
         if name in NO_TEMPLATE_OPTIONS or name.startswith("_"):
@@ -260,7 +263,15 @@ def _template_options(body: ChatBody) -> dict[str, Any]:
         options.setdefault("reasoning_effort", body.reasoning_effort)
         if body.reasoning_effort in ("none", "minimal"):
             options.setdefault("enable_thinking", False)
+    if "enable_thinking" in options and _is_switched_by_thinking(tokenizer):
+        options.setdefault("thinking", options["enable_thinking"])
     return options
+
+
+def _is_switched_by_thinking(tokenizer: Any) -> bool:  # noqa: ANN401
+    """Whether a template reads the variable ``thinking``, as DeepSeek's does, in place of ours."""
+    source = str(getattr(tokenizer, "chat_template", None) or "")
+    return "enable_thinking" not in source and _THINKING.search(source) is not None
 
 
 def _stops(given: str | list[str]) -> list[str]:
@@ -279,16 +290,21 @@ def _biases(given: Mapping[str, float]) -> dict[int, float]:
         raise ApiError(400, said, param="logit_bias", code="invalid_value") from None
 
 
-def _max_tokens(wanted: int | None, settings: ServeSettings) -> dict[str, int]:
-    cap = settings.max_tokens
-    if cap and wanted is not None and not 0 <= wanted <= cap:
-        said = f"max_tokens must be 0 to {cap}, which this server allows, not {wanted}"
-        raise ApiError(400, said, param="max_tokens", code="invalid_value")
+def _max_tokens(body: ChatBody | CompletionBody) -> dict[str, int]:
+    wanted = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     return {} if wanted is None else {"max_tokens": wanted}
 
 
-def _given(first: int | None, second: int | None) -> int | None:
-    return second if first is None else first
+def most_tokens(body: Asked, settings: ServeSettings, prompts: int) -> int:
+    """Most tokens of each reply, 0 for no such bound.
+
+    :raises ApiError: there are more replies than tokens.
+    """
+    replies = prompts * (body.n or 1)
+    if settings.max_tokens and replies > settings.max_tokens:
+        said = f"the request asks for {replies} replies; all together may have"
+        raise ApiError(400, f"{said} {settings.max_tokens} tokens", code="invalid_value")
+    return settings.max_tokens // replies
 
 
 def refused(name: str, remedy: str) -> ApiError:

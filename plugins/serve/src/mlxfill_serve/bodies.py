@@ -7,9 +7,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+MOST_TOKENS = (1 << 31) - 1
+Length = Annotated[int, Field(ge=-1, le=MOST_TOKENS)]
+"""-1: as many as there may be.  The largest number is what clients send that mean the same."""
 Bias = dict[str, float]
 Unit = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/-]{1,128}$")]
 
 
@@ -59,6 +63,12 @@ class Message(Loose):
     content: str | list[TextPart] | None = None
     name: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
+    thinking: str | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
+    thinking_blocks: list[dict[str, Any]] | None = None
+    refusal: str | None = None
+    function_call: CalledFunction | None = None
     tool_calls: list[Call] | None = None
     tool_call_id: str | None = None
 
@@ -145,8 +155,11 @@ class Options(Body):
     frequency_penalty: float | None = None
     frequency_context_size: Count | None = None
     logit_bias: Bias | None = None
-    seed: int | None = None
+    seed: Seed | None = None
     stop: str | list[str] | None = None
+    stop_token_ids: Annotated[list[Count], Field(max_length=64)] | None = None
+    min_tokens: Count | None = None
+    ignore_eos: bool | None = None
     num_draft_tokens: Count | None = None
     draft_model: str | None = None
     adapters: str | None = None
@@ -166,8 +179,9 @@ class Asked(Options):
     """What chat and text completions share."""
 
     stream_options: StreamOptions | None = None
-    max_tokens: Annotated[int, Field(ge=-1)] | None = None
+    max_tokens: Length | None = None
     n: Annotated[int, Field(ge=1)] | None = None
+    response_format: dict[str, Any] | None = None
 
 
 class ChatBody(Asked):
@@ -177,23 +191,16 @@ class ChatBody(Asked):
     tools: Annotated[list[Tool], Field(max_length=1024)] | None = None
     tool_choice: Literal["none", "auto", "required"] | Chosen | Allowing | None = None
     parallel_tool_calls: bool | None = None
-    response_format: dict[str, Any] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=-1, le=20)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=-1)] | None = None
+    max_completion_tokens: Length | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: str | None = None
     verbosity: str | None = None
     modalities: list[Literal["text"]] | None = None
-    role_mapping: dict[str, str] | None = None
+    include_reasoning: bool | None = None
     # A guess at the reply, which makes OpenAI faster and changes nothing that is said.
     prediction: dict[str, Any] | None = None
-    # Known so that clients which send every field they have may send null.
-    functions: Any = None
-    function_call: Any = None
-    web_search_options: Any = None
-    audio: Any = None
-    moderation: Any = None
 
 
 class CompletionBody(Asked):
@@ -202,7 +209,7 @@ class CompletionBody(Asked):
     prompt: str | list[str] | list[int] | list[list[int]]
     logprobs: Annotated[int, Field(ge=0, le=20)] | bool | None = None
     top_logprobs: Annotated[int, Field(ge=-1, le=20)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=-1)] | None = None
+    max_completion_tokens: Length | None = None
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 class ChatChoice:
     """A choice of a chat completion.
 
-    ``with_logprobs`` and ``with_origins``: what is said of each token.
+    ``with_logprobs`` and ``with_origins``: what is said of each token.  ``with_reasoning``: whether
+    the client wants to see what the model thinks.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a client wants to see
         self,
         index: int,
         reader: ReplyReader,
@@ -29,7 +30,9 @@ class ChatChoice:
         *,
         with_logprobs: bool,
         with_origins: bool,
+        with_reasoning: bool = True,
     ) -> None:
+        self.with_reasoning = with_reasoning
         self.index, self.reader, self.tokenizer = index, reader, tokenizer
         self.with_logprobs, self.with_origins = with_logprobs, with_origins
         self.tokens: list[Token] = []
@@ -48,7 +51,7 @@ class ChatChoice:
     def feed(self, token: Token) -> Iterator[dict[str, Any]]:
         """The deltas that a token brings, often one, as entries of ``choices``."""
         self.reasoning_tokens += self.reader.reasoning and token.id is not None
-        parts = self.reader.feed(token.text)
+        parts = self._wanted(self.reader.feed(token.text))
         self.tokens.append(token)
         self.parts += parts
         first: dict[str, Any] = {}
@@ -63,13 +66,16 @@ class ChatChoice:
 
     def end(self, ended: Ended) -> Iterator[dict[str, Any]]:
         """The deltas that were held back, and the one that says why the reply is over."""
-        rest = self.reader.end()
+        rest = self._wanted(self.reader.end())
         self.parts += rest
         self.stats = ended.stats
         stopped = ended.reason == "stop"
         self.finish_reason = "tool_calls" if stopped and self.reader.called else ended.reason
         yield from (self._delta(_delta(part)) for part in rest)
         yield self._delta({}, self.finish_reason)
+
+    def _wanted(self, parts: Iterable[Part]) -> list[Part]:
+        return [part for part in parts if self.with_reasoning or not isinstance(part, Reasoning)]
 
     def _delta(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from mlxfill_serve.settings import ServeSettings
 
 EMBEDDED = "tiny"
+KEY = "MLXFILL_API_KEY"
+SETTING = "MLXFILL_PLUGINS__SERVE__API_KEY"
+"""The environment's words for ``--api-key`` and for the same in the config."""
 SESSIONS = 32
 """Entries of the prompt cache for each row."""
 
@@ -61,7 +65,11 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
     port: Annotated[int | None, typer.Option(metavar="N", help="8080; 0: any free port.")] = None,
     api_key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", envvar="MLXFILL_API_KEY", help="Requests must bring this key."),
+        typer.Option(metavar="KEY", envvar=KEY, help="Requests must bring this key."),
+    ] = None,
+    allow_public: Annotated[
+        bool | None,
+        typer.Option("--allow-public", help="Let other machines in although there is no key."),
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
@@ -84,7 +92,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Most tokens that a request may ask for; 0: no limit."),
+        typer.Option(metavar="N", help="Most tokens that a request gets: 32768; 0: no limit."),
     ] = None,
     audit: Annotated[
         int | None,
@@ -96,7 +104,8 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
     given = {
         "host": host,
         "port": port,
-        "api_key": api_key,
+        "api_key": _key(api_key),
+        "allow_public": allow_public,
         "origins": tuple(allow_origin) if allow_origin else None,
         "rows": rows,
         "queue": queue,
@@ -158,6 +167,14 @@ def _settings(config: Config, given: Mapping[str, Any]) -> ServeSettings:
 
     settings: ServeSettings = config.plugin_settings("serve", ServeSettings)
     return attrs.evolve(settings, **{k: v for k, v in given.items() if v is not None})
+
+
+def _key(given: str | None) -> str | None:
+    """The key of the command line or the environment, where an empty variable counts as unset."""
+    empty = next((name for name in (KEY, SETTING) if os.environ.get(name) == ""), None)
+    if given is None and empty:
+        raise InputError(f"{empty} is empty: give it a value, or unset it")
+    return given
 
 
 def _plugins(names: str | None, *, off: bool) -> list[str] | None:

@@ -12,6 +12,7 @@ from mlxfill_serve.answers import ClientGoneError, CompletionAnswer
 from mlxfill_serve.asking import audit_wanted, chat_question, check_replies, completion_questions
 from mlxfill_serve.bodies import ChatBody, CompletionBody
 from mlxfill_serve.choices import ChatChoice, TextChoice
+from mlxfill_serve.dialects.hearing import HEADER
 from mlxfill_serve.errors import dead_engine
 from mlxfill_serve.generation import Generation
 from mlxfill_serve.reading import B, read_body
@@ -80,6 +81,7 @@ class Endpoints:
                 self.tokenizer,
                 with_logprobs=bool(body.logprobs),
                 with_origins=_origins(body),
+                with_reasoning=body.include_reasoning is not False,
             )
             for index, reader in enumerate(chat.readers)
         ]
@@ -171,7 +173,12 @@ class Endpoints:
         return JSONResponse(told, 200 if well else 503)
 
     async def _body(self, request: Request, kind: type[B]) -> B:
-        return await read_body(request, kind, self.settings.max_body, self.settings.timeout)
+        settings = self.settings
+        body = await read_body(
+            request, kind, settings.max_body, settings.timeout, strict=settings.strict
+        )
+        self.worker.faults.ignored(request.state.heard.ignored)
+        return body
 
     async def _chat(self, body: ChatBody) -> Chat:
         """Have a chat request answered."""
@@ -206,12 +213,13 @@ class Endpoints:
             return Generation(self.worker, openers), questions
 
     async def _answered(self, answer: Answer, body: Options, request: Request) -> Response:
-        if body.stream:
-            return answer.stream()
         try:
-            return await answer.whole(request)
+            response = answer.stream() if body.stream else await answer.whole(request)
         except ClientGoneError:
             return Response(status_code=499)
+        if request.state.heard.ignored:
+            response.headers[HEADER] = ", ".join(request.state.heard.ignored)
+        return response
 
     def _echoed(self, prompt_text: str, question: Question, body: CompletionBody) -> str:
         if not body.echo:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from mlxfill_serve.dialects.hearing import NAMES, hear, meant
 from mlxfill_serve.errors import ApiError
 
 if TYPE_CHECKING:
@@ -23,11 +24,19 @@ MAX_DEPTH = 64
 """Deepest nesting of lists and objects in a body."""
 
 
-async def read_body(request: Request, kind: type[B], limit: int, timeout: float) -> B:  # noqa: ASYNC109
-    """The body of a request as an instance of ``kind``.
+async def read_body(
+    request: Request,
+    kind: type[B],
+    limit: int,
+    timeout: float,  # noqa: ASYNC109
+    *,
+    strict: bool = False,
+) -> B:
+    """The body of a request as an instance of ``kind``; ``request.state.heard`` says how it came.
 
     :param limit: most bytes.
     :param timeout: seconds that a client may take to send it.
+    :param strict: refuse fields of other servers.
     :raises ApiError: 413 for a longer one, 408 for a slower one, 400 for what is no JSON or no
         ``kind``.
     """
@@ -37,9 +46,9 @@ async def read_body(request: Request, kind: type[B], limit: int, timeout: float)
     except TimeoutError:
         said = f"the body did not arrive within {timeout:g} s"
         raise ApiError(408, said, code="timeout", headers={"Connection": "close"}) from None
-    value = parse(raw)
+    request.state.heard = heard = hear(parse(raw), kind, strict=strict)
     try:
-        return kind.model_validate(value)
+        return kind.model_validate(heard.body)
     except ValidationError as error:
         raise refusal(error, kind) from None
 
@@ -121,7 +130,8 @@ def refusal(error: ValidationError, kind: type[BaseModel]) -> ApiError:
     place = ".".join(parts)
     if first["type"] == "extra_forbidden":
         *above, name = parts
-        near = get_close_matches(name, _keys(kind, above), 1)
+        known = [*_keys(kind, above), *(() if above else NAMES)]
+        near = [meant(name)] if meant(name) else get_close_matches(name, known, 1)
         hint = f"; did you mean {'.'.join([*above, near[0]])!r}?" if near else ""
         said = f"unknown field {_short(place)!r}{hint}"
         return ApiError(400, said, param=_short(place), code="unknown_parameter")

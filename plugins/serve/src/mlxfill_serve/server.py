@@ -33,16 +33,25 @@ OTHER_PORT = {errno.EADDRINUSE, errno.EACCES}
 def listen(settings: ServeSettings) -> socket.socket:
     """A socket at the address of ``settings``.
 
-    :raises InputError: the address is taken, not ours, or no address.
+    :raises InputError: the address is taken, not ours, or no address; or others reach it and
+        would need no key, and nobody said that they may.
     """
     host, port = settings.host, settings.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=1024)
+        sock = socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
         remedy = "; --port N takes another, 0 a free one" if error.errno in OTHER_PORT else ""
         raise InputError(f"cannot listen on {host} port {port}: {reason}{remedy}") from None
+    address = sock.getsockname()[0]
+    if is_open(address, settings.api_key) and not settings.allow_public:
+        sock.close()
+        raise InputError(
+            f"other machines reach {address} and need no key: give --api-key KEY, or --allow-public"
+            " to let everybody in"
+        )
+    return sock
 
 
 class Server(uvicorn.Server):
@@ -86,13 +95,9 @@ def url_of(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def exposure(address: str, api_key: str | None) -> str:
-    """A line for the operator of a server that anyone can ask who reaches ``address``, else ""."""
-    if api_key is not None or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
-        return ""
-    return (
-        f"whoever reaches {address} may send requests: --api-key KEY lets in only who has the key"
-    )
+def is_open(address: str, api_key: str | None) -> bool:
+    """Whether other machines can ask a server that listens on ``address`` and need no key."""
+    return api_key is None and not ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def make_server(app: Starlette, worker: EngineThread, settings: ServeSettings) -> Server:
@@ -112,9 +117,9 @@ def make_server(app: Starlette, worker: EngineThread, settings: ServeSettings) -
 def run(app: Starlette, worker: EngineThread, settings: ServeSettings, sock: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     _say(f"mlxfill serves on {url_of(sock)}")
-    exposed = exposure(sock.getsockname()[0], settings.api_key)
-    if exposed:
-        _say(exposed)
+    address = sock.getsockname()[0]
+    if is_open(address, settings.api_key):
+        _say(f"whoever reaches {address} may send requests (--allow-public)")
     make_server(app, worker, settings).run(sockets=[sock])
 
 

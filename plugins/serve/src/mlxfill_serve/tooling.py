@@ -12,7 +12,7 @@ from mlxfill_serve.errors import ApiError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mlxfill_serve.bodies import ChatBody
+    from mlxfill_serve.bodies import Asked, ChatBody
 
 ANY_OBJECT = {"type": "object"}
 
@@ -71,7 +71,7 @@ def schema_of(
     :param options: variables of the chat template.
     :raises ApiError: this model's calls cannot be put into a grammar, or no such format is known.
     """
-    answer = _format(body)
+    answer = format_of(body)
     choice = body.tool_choice
     if tools and (choice == "required" or isinstance(choice, Chosen)):
         wanted = choice.function.name if isinstance(choice, Chosen) else None
@@ -89,7 +89,7 @@ def _several(body: ChatBody, wanted: str | None) -> bool:
     return body.parallel_tool_calls is not False and wanted is None
 
 
-def _format(body: ChatBody) -> dict[str, Any] | None:
+def format_of(body: Asked) -> dict[str, Any] | None:
     """``response_format`` in a form that the engine takes."""
     given = body.response_format or {"type": "text"}
     kind = given.get("type")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter
 from pydantic_core import PydanticCustomError
 
-from mlxfill_serve.bodies import Count, FunctionName, Loose, Options, TextPart
+from mlxfill_serve.bodies import Count, FunctionName, Length, Loose, Options, TextPart
 
 Text = str | list[TextPart]
 
@@ -160,7 +160,7 @@ class ResponsesBody(Options):
     tools: Annotated[list[FunctionTool], Field(max_length=1024)] | None = None
     tool_choice: Literal["none", "auto", "required"] | Named | Allowed | None = None
     parallel_tool_calls: bool | None = None
-    max_output_tokens: Annotated[int, Field(ge=-1)] | None = None
+    max_output_tokens: Length | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
     include: list[str] | None = None
