@@ -62,10 +62,13 @@ def load_tiny(**options: Any) -> mlxfill.Engine:
 
 @contextmanager
 def serve_tiny(
-    loading: Callable[[], mlxfill.Engine] = load_tiny, **settings: Any
+    loading: Callable[[], mlxfill.Engine] = load_tiny,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    **settings: Any,
 ) -> Iterator[Served]:
     """A server in this process; ``settings`` are its operator's."""
-    with serving(loading, settings=ServeSettings(drain=1, **settings)) as running:
+    with serving(loading, settings=ServeSettings(drain=1, **settings), clock=clock) as running:
         yield Served(running.url, running.worker)
 
 

@@ -18,6 +18,19 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 BODY = {"messages": [{"role": "user", "content": "Where is send_key used?"}], "max_tokens": 6}
 
 
+AT_ALL = 600
+"""Seconds within which what must happen happens on any machine."""
+
+
+class Clock:
+    """Goes on when a test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def processed_by(processor: Callable[[Any, Any], Any], load_tiny: Any) -> Any:
     """How to load an engine whose every token goes through ``processor``."""
 
@@ -29,7 +42,7 @@ def processed_by(processor: Callable[[Any, Any], Any], load_tiny: Any) -> Any:
     return loading
 
 
-def until(condition: Callable[[], Any], seconds: float = 20) -> bool:
+def until(condition: Callable[[], Any], seconds: float = AT_ALL) -> bool:
     """Whether it came true in time."""
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
@@ -40,26 +53,31 @@ def until(condition: Callable[[], Any], seconds: float = 20) -> bool:
 def test_an_engine_that_hangs_is_told_and_one_that_goes_on_serves_again(
     load_tiny: Any, serve_tiny: Any
 ) -> None:
-    hangs, go_on = threading.Event(), threading.Event()
+    hangs, stands, go_on = threading.Event(), threading.Event(), threading.Event()
+    clock = Clock()
 
     def stuck(_: Any, logits: Any) -> Any:
         if hangs.is_set():
-            go_on.wait(60)
+            stands.set()
+            go_on.wait()
         return logits
 
     with (
-        serve_tiny(processed_by(stuck, load_tiny), hang=1) as served,
+        serve_tiny(processed_by(stuck, load_tiny), clock=clock, hang=1) as served,
         served.http() as http,
         ThreadPoolExecutor(2) as pool,
     ):
         try:
             expected = http.post(CHAT, json=BODY).json()["choices"]
-            time.sleep(1.2)  # without work it may stand still
+            assert served.idle(within=AT_ALL)
+            clock.now += 5  # without work it may stand still
             assert http.get("/health").json()["engine"] == "alive"
             hangs.set()
             whole = pool.submit(http.post, CHAT, json=BODY)
             stream = pool.submit(http.post, CHAT, json={**BODY, "stream": True})
-            assert until(lambda: http.get("/health").status_code == 503)
+            assert stands.wait(AT_ALL)
+            assert http.get("/health").status_code == 200
+            clock.now += 1.1
             told = http.get("/health").json()
             assert (told["status"], told["engine"]) == ("unavailable", "hung")
             assert "mlxfill_engine_alive 0.0" in http.get("/metrics").text
@@ -77,31 +95,39 @@ def test_an_engine_that_hangs_is_told_and_one_that_goes_on_serves_again(
         assert served.idle()
 
 
-def test_a_long_prompt_is_work(load_tiny: Any, serve_tiny: Any) -> None:
+def test_a_slow_layer_of_a_long_prompt_is_work(
+    load_tiny: Any, serve_tiny: Any, plain: mlxfill.Engine
+) -> None:
+    clock = Clock()
+    served: list[Any] = []
+    seen: list[bool] = []
+
     def loading() -> mlxfill.Engine:
-        engine: mlxfill.Engine = load_tiny(
-            config={"gate": {"enabled": False}, "generation": {"prefill_step_size": 16}}
-        )
-        forward = engine.target.forward
+        engine: mlxfill.Engine = load_tiny()
+        stream = engine.stream
 
         def slow(*args: Any, **options: Any) -> Any:
-            time.sleep(0.1)
-            return forward(*args, **options)
+            told = options["on_layer"]
 
-        vars(engine.target)["forward"] = slow
+            def layer() -> None:
+                clock.now += 50
+                seen.append(served[0].worker.hung)
+                told()
+
+            return stream(*args, **{**options, "on_layer": layer})
+
+        vars(engine)["stream"] = slow
         return engine
 
-    with serve_tiny(loading, hang=1.5) as served, served.http() as http:
-        moments: list[int] = []
-        with ThreadPoolExecutor(1) as pool:
-            begun = time.monotonic()
-            asked = pool.submit(http.post, TEXT, json={"prompt": "a b c " * 100, "max_tokens": 2})
-            while not asked.done():
-                moments.append(http.get("/health").status_code)
-                time.sleep(0.05)
-        assert asked.result().status_code == 200
-        assert time.monotonic() - begun > 1.5
-        assert set(moments) == {200}
+    with serve_tiny(loading, clock=clock, hang=60) as running, running.http() as http:
+        served.append(running)
+        asked = http.post(TEXT, json={"prompt": "a b c " * 100, "max_tokens": 2})
+        assert asked.status_code == 200
+        assert http.get("/health").status_code == 200
+    expected = plain.generate("a b c " * 100, max_tokens=2)
+    assert clock.now > 60  # as one chunk it would have been taken for a hang
+    assert set(seen) == {False}
+    assert asked.json()["choices"][0]["text"] == expected.text
 
 
 def test_others_are_answered_while_a_request_is_read(load_tiny: Any, serve_tiny: Any) -> None:
@@ -114,7 +140,7 @@ def test_others_are_answered_while_a_request_is_read(load_tiny: Any, serve_tiny:
         def slow(prompt: Any, **options: Any) -> Any:
             if options.get("schema"):
                 reads.set()
-                go_on.wait(60)
+                go_on.wait()
             return check(prompt, **options)
 
         vars(engine)["check"] = slow
@@ -127,7 +153,7 @@ def test_others_are_answered_while_a_request_is_read(load_tiny: Any, serve_tiny:
         with ThreadPoolExecutor(1) as pool:
             heavy = {**BODY, "max_tokens": 40, "response_format": {"type": "json_object"}}
             asked = pool.submit(http.post, CHAT, json=heavy)
-            assert reads.wait(10)
+            assert reads.wait(AT_ALL)
             assert http.post(CHAT, json=BODY).status_code == 200
             assert served.worker.outstanding == 1  # what is read has its place in the queue
             assert http.get("/health").json()["engine"] == "alive"

@@ -320,3 +320,31 @@ def test_one_request_that_fails_leaves_the_others_alone(load_tiny: Any, serve_ti
         assert "a processor failed" in error_of(failed)["message"]
         assert http.post(CHAT, json={"messages": HELLO, "max_tokens": 4}).status_code == 200
         assert http.get("/health").status_code == 200
+
+
+# --- what Prometheus is told --------------------------------------------------------------
+
+
+def test_requests_are_counted_by_the_paths_that_there_are(serve_tiny: Any) -> None:
+    key = {"Authorization": "Bearer secret"}
+    with serve_tiny(api_key="secret") as served, served.http() as http:
+        http.get("/health")
+        http.post(CHAT, json={"messages": HELLO})
+        http.get("/v1/models/none")
+        for name in ("none", "others"):
+            http.get(f"/v1/models/{name}", headers=key)
+            http.get(f"/v1/{name}", headers=key)
+        http.post(CHAT, json={"messages": HELLO, "max_tokens": 1}, headers=key)
+        told = http.get("/metrics", headers=key).text
+    for path, status, count in (
+        (CHAT, 401, 1),
+        (CHAT, 200, 1),
+        ("/v1/models/{name:path}", 401, 1),
+        ("/v1/models/{name:path}", 404, 2),
+        ("other", 404, 2),
+        ("/health", 200, 1),
+    ):
+        assert f'mlxfill_requests_total{{path="{path}",status="{status}"}} {count}.0' in told
+    for what in ("first_byte", "request"):
+        assert f'mlxfill_{what}_seconds_count{{path="{CHAT}"}} 2.0' in told
+        assert f'mlxfill_{what}_seconds_count{{path="/health"}}' not in told

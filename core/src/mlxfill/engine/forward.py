@@ -20,6 +20,7 @@ from mlxfill.model.reading import ids as ids_of
 from mlxfill.model.reading import one_id, row
 from mlxfill.rewind.entries import flat
 from mlxfill.rewind.window import CacheWindow
+from mlxfill.rows.reading import evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -117,7 +118,8 @@ class Forwarder:
         with mx.stream(self.stream):
             self._forward(row(ids)[None], embeddings)
             self._quantize()
-            mx.eval([c.state for c in self.caches])
+            told = self.options.on_layer
+            evaluate(self.caches, [] if told is None else [told])
         self.held += len(ids)
 
     def _forward(self, ids: mx.array, embeddings: mx.array | None) -> mx.array:

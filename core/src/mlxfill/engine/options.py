@@ -40,7 +40,8 @@ class Options:
     list that holds a strict prefix of the prompt; stays as it is.  ``prompt_cache``: mlx-lm's
     own semantics (the prompt continues it, it is updated in place).  ``snapshot_at`` and
     ``on_prefill_done(cache)``: called once with a ``PromptCache`` of exactly that many prompt
-    tokens.  ``cancel``: an event; generation stops at the next boundary.
+    tokens.  ``on_layer()``: called when a layer has read its part of the prompt, as a sign of
+    life.  ``cancel``: an event; generation stops at the next boundary.
     ``checkpoint``: a file that is replaced every ``checkpoint_every`` tokens (default 256, 0:
     never) and at the end, for ``Engine.resume``; ``on_checkpoint(checkpoint)`` is handed the same.
     ``phase_times``: time the phases of each window; removes the overlap of host and device.
@@ -74,6 +75,7 @@ class Options:
     snapshot_at: int | None = field(default=None, validator=rules.whole(1, optional=True))
     on_prefill_done: Callable[[PromptCache], None] | None = field(default=None, validator=_CALL)
     on_prefill_progress: Callable[[int, int], None] | None = field(default=None, validator=_CALL)
+    on_layer: Callable[[], None] | None = field(default=None, validator=_CALL)
     cancel: threading.Event | None = field(default=None, validator=legal.has("is_set"))
     eos_token_ids: Sequence[int] | None = field(default=None, validator=legal.ids)
     input_embeddings: mx.array | None = field(default=None, validator=legal.embeddings)

@@ -161,6 +161,11 @@ class Readers:
                 [forwarder.held for forwarder in forwarders],
                 chunks,
                 sorted(layers),
+                told=[
+                    each.options.on_layer
+                    for each in forwarders
+                    if each.options.on_layer is not None
+                ],
             )
             for at, (forwarder, chunk) in enumerate(zip(forwarders, chunks, strict=True)):
                 forwarder.held += len(chunk)

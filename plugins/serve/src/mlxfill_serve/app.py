@@ -65,7 +65,7 @@ def make_app(
         *page_routes(),
     ]
     middleware = [
-        Middleware(Measured, metrics=metrics),
+        Middleware(Measured, metrics=metrics, routes=routes),
         # Before the guard: a browser asks without the key whether it may ask, and lets a page read
         # a refusal only where this says so.
         *([_cors(settled)] if settled.origins else []),

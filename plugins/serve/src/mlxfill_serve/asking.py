@@ -120,7 +120,7 @@ class Question:
 
     def open(self, engine: Engine, progress: Progress, *, index: int = 0) -> Run | AuditedRun:
         """The run that answers; further choices differ by their seeds."""
-        options = {**self.options, "on_prefill_progress": progress}
+        options = {**self.options, "on_layer": progress}
         if index:
             options["seed"] = (options["seed"] + index) % SEEDS
         opened = engine.audited if self.audit else engine.stream

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from mlxfill import Audit, AuditedRun, Engine, Run, Stats
     from mlxfill_serve.mailbox import Mailbox
 
-Progress = Callable[[int, int], None]
-"""Is told how many tokens of a prompt were read, of how many."""
+Progress = Callable[[], None]
+"""Is told that a layer has read its part of a prompt, or a part of the prompt was read."""
 
 Opener = Callable[["Engine", Progress], "Run | AuditedRun"]
 """Opens a run; called in the engine's thread."""

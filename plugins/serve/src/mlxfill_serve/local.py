@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -29,15 +30,20 @@ class Serving:
 
 @contextmanager
 def serving(
-    load: Callable[[], Engine], *, name: str = "tiny", settings: ServeSettings | None = None
+    load: Callable[[], Engine],
+    *,
+    name: str = "tiny",
+    settings: ServeSettings | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Serving]:
     """Serve on a free port of this machine while the block runs.
 
     :param load: makes the engine; called in the thread that will own it.
     :param name: what clients call the model.
+    :param clock: seconds, by which an engine that hangs is told from one that works.
     """
     settled = evolve(settings or ServeSettings(), port=0)
-    worker = EngineThread(load, settings=settled)
+    worker = EngineThread(load, settings=settled, clock=clock)
     worker.start()
     sock = listen(settled)
     server = make_server(make_app(worker, name=name, settings=settled), worker, settled)

@@ -6,10 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.routing import Match
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from starlette.routing import Route
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mlxfill import Stats
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from mlxfill_serve.worker import EngineThread
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+UNTIMED = ("/health", "/metrics")
+"""What supervisors ask all the time, which would hide how long requests take."""
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 
 
@@ -43,12 +47,14 @@ class Metrics:
         self.first = Histogram(
             "mlxfill_first_byte_seconds",
             "From a request to the first byte of its answer.",
+            ["path"],
             buckets=_SECONDS,
             registry=registry,
         )
         self.whole = Histogram(
             "mlxfill_request_seconds",
             "From a request to the end of its answer.",
+            ["path"],
             buckets=_SECONDS,
             registry=registry,
         )
@@ -75,27 +81,37 @@ class Metrics:
 
 
 class Measured:
-    """Counts and times the requests of an application."""
+    """Counts and times the requests of an application; those of ``UNTIMED`` are only counted."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: ASGIApp, metrics: Metrics, routes: Sequence[Route]) -> None:
+        self._app, self._metrics, self._routes = app, metrics, routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on and look at what is answered."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, metrics = time.perf_counter(), self._metrics
+        begun, metrics, path = time.perf_counter(), self._metrics, self._path(scope)
+        timed = path not in UNTIMED
 
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # Only paths of this server become labels: anything else may be asked without end.
-                path = getattr(scope.get("route"), "path", "other")
                 metrics.requests.labels(path, message["status"]).inc()
-                metrics.first.observe(time.perf_counter() - begun)
+                if timed:
+                    metrics.first.labels(path).observe(time.perf_counter() - begun)
             await send(message)
 
         try:
             await self._app(scope, receive, watched)
         finally:
-            metrics.whole.observe(time.perf_counter() - begun)
+            if timed:
+                metrics.whole.labels(path).observe(time.perf_counter() - begun)
+
+    def _path(self, scope: Scope) -> str:
+        """The path as it was declared, also for whoever is refused before it is looked up.
+
+        Only paths of this server become labels: anything else may be asked without end.
+        """
+        return next(
+            (r.path for r in self._routes if r.matches(scope)[0] is not Match.NONE), "other"
+        )

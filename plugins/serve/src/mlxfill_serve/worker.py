@@ -42,8 +42,13 @@ class EngineThread:
     """
 
     def __init__(
-        self, load: Callable[[], Engine], *, settings: ServeSettings | None = None
+        self,
+        load: Callable[[], Engine],
+        *,
+        settings: ServeSettings | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``clock``: seconds, by which it is told whether the thread stands still."""
         self.settings = settings or ServeSettings()
         self.rows = self.settings.rows
         self.failure: BaseException | None = None
@@ -56,7 +61,8 @@ class EngineThread:
         self._opening: Job | None = None
         self._waiting = self._reserved = 0
         self._failed = 0
-        self._moved = time.monotonic()
+        self._clock = clock
+        self._moved = clock()
         self.readers = Readers(self.settings.timeout)
         self._gate = threading.Lock()
         self._open = False
@@ -81,7 +87,7 @@ class EngineThread:
     @property
     def hung(self) -> bool:
         """Whether it has work and did none of it for ``hang`` seconds of the settings."""
-        still, patience = time.monotonic() - self._moved, self.settings.hang
+        still, patience = self._clock() - self._moved, self.settings.hang
         return bool(patience and self._work) and still > patience
 
     @property
@@ -131,7 +137,7 @@ class EngineThread:
         with self._gate:
             self.check()
             if not self._work:  # until now it had nothing to do
-                self._moved = time.monotonic()
+                self._moved = self._clock()
             self._waiting += 1
             self._inbox.put(job)
 
@@ -251,9 +257,9 @@ class EngineThread:
                 self._audits.add(job)
             job.tell(ended)
 
-    def _move(self, *_: int) -> None:
-        """Note that the thread goes on: called every round, and for each chunk of a prompt."""
-        self._moved = time.monotonic()
+    def _move(self) -> None:
+        """Note that the thread goes on: called every round, and for each layer of a prompt."""
+        self._moved = self._clock()
 
     def _fail(self, error: Exception) -> None:
         """A round failed: nothing is known of the rows that were in it."""
