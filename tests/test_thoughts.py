@@ -83,3 +83,24 @@ def test_elsewhere_it_is_text_like_all_else(
     said: Any, expected: mlxfill.Result, variables: dict[str, str], options: tuple[str, ...]
 ) -> None:
     assert said(*options, **variables) == f"{expected.text}\n"
+
+
+@pytest.mark.parametrize("plugins", [[], ["fill-strict", "fill-echo", "spec-ngram"]])
+def test_a_stop_string_counts_in_what_is_said_not_in_what_is_thought(
+    expected: mlxfill.Result, plugins: list[str]
+) -> None:
+    asked: Any = [{"role": "user", "content": QUESTION}]
+    thought = expected.reasoning.split()[-1]
+    assert thought not in expected.content
+    with mlxfill.load("tiny", plugins=plugins, config={"gate": {"enabled": False}}) as engine:
+        free = engine.generate(asked, max_tokens=40, stop=thought)
+        assert free.tokens == expected.tokens
+        assert free.text == expected.text
+        early = engine.generate(asked, max_tokens=40, stop=thought, stop_in_reasoning=True)
+        assert early.finish_reason == "stop"
+        assert early.text == expected.text.partition(thought)[0]
+        said = expected.content.strip()[3:7]
+        both = engine.generate(asked, max_tokens=40, stop=[thought, said])
+        before, end, after = expected.text.partition("</think>")
+        assert both.text == before + end + after.partition(said)[0]
+        assert both.finish_reason == "stop"

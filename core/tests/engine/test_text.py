@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from mlxfill import Engine
+from mlxfill import Engine, ReplySections
 from mlxfill.engine.text import TextStream
 from mlxfill.model.detokenizer import with_exact_text
 from mlxfill.testing import (
@@ -93,6 +96,46 @@ def test_a_stop_string_that_shows_only_at_the_end_is_a_stop() -> None:
         result = run.result()
     assert last.finish_reason == result.finish_reason == "stop"
     assert (result.text, result.tokens) == ("", [half])
+
+
+def thinking_tokenizer() -> Any:
+    """Letters, with tokens that open and close thoughts."""
+    raw: Any = copy.deepcopy(tiny_tokenizer()._tokenizer)
+    raw.add_tokens(["<think>", "</think>"])
+    return with_exact_text(TokenizerWrapper(raw))
+
+
+@pytest.mark.parametrize(
+    ("opened", "said", "stop", "shown"),
+    [
+        ("<think>", "a the b</think>in the end", ["the"], "a the b</think>in "),
+        ("<think>", "the the", ["the"], "the the"),
+        ("", "<think>the</think>on the", ["the", "on t"], "<think>the</think>"),
+        ("", "in the end", ["the"], "in "),
+        ("", "in <think>the</think> a", ["the", " a"], "in <think>the</think>"),
+        ("<think>", "ab</think>c", ["b</think>", "c"], "ab</think>"),
+        ("<think>", "thing</think>thing", ["th"], "thing</think>"),
+    ],
+)
+def test_a_stop_string_in_thoughts_is_none(
+    opened: str, said: str, stop: list[str], shown: str
+) -> None:
+    tokenizer = thinking_tokenizer()
+    for whole in (True, False):
+        ids = tokenizer.encode(said, add_special_tokens=False)
+        if not whole:  # letter by letter, but for the markers
+            parts = re.split("(</?think>)", said)
+            pieces = [p for part in parts for p in ([part] if "think>" in part else part)]
+            ids = tokenizer.convert_tokens_to_ids(pieces)
+        stream = TextStream(tokenizer, stop, ReplySections(tokenizer, opened, tools=False))
+        text = ""
+        for token in ids:
+            text += stream.add(token)
+            if stream.stopped:
+                break
+        text += stream.finish()
+        assert text == shown
+        assert stream.stopped == (shown != said)
 
 
 # --- with an engine ----------------------------------------------------------------------------

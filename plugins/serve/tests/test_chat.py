@@ -160,7 +160,11 @@ def test_choices_of_a_stream_are_told_apart(client: openai.OpenAI) -> None:
 
 def test_a_stop_string_ends_the_reply(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
-        model="tiny", messages=HELLO, stop=[" code"], max_tokens=40
+        model="tiny",
+        messages=HELLO,
+        stop=[" code"],
+        max_tokens=40,
+        extra_body={"mlxfill": {"stop_in_reasoning": True}},
     )
     choice = answer.choices[0]
     assert choice.finish_reason == "stop"
@@ -309,3 +313,16 @@ def test_the_operator_may_take_markers_as_control(
         answer = client.chat.completions.create(model="tiny", messages=evil, max_tokens=2)
     assert answer.usage is not None
     assert answer.usage.prompt_tokens == len(plain.check(evil).ids)
+
+
+def test_a_stop_string_counts_in_the_content(client: openai.OpenAI) -> None:
+    settings: Any = {"model": "tiny", "messages": HELLO, "max_tokens": 40}
+    free = client.chat.completions.create(**settings).choices[0]
+    thought = free.message.to_dict()["reasoning_content"]
+    word = str(thought).split()[-1]
+    same = client.chat.completions.create(**settings, stop=word).choices[0]
+    assert same.message.to_dict()["reasoning_content"] == thought
+    everywhere: Any = {"mlxfill": {"stop_in_reasoning": True}}
+    early = client.chat.completions.create(**settings, stop=word, extra_body=everywhere)
+    assert text_of(early.choices[0].message) == str(thought).partition(word)[0]
+    assert early.choices[0].finish_reason == "stop"

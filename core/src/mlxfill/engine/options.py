@@ -50,6 +50,8 @@ class Options:
     ``schema``: what the reply must be: a JSON schema, ``{"type": "json_object"}`` or another
     ``response_format`` of OpenAI's, ``{"regex": ...}`` or ``{"lark": ...}``; a plugin holds the
     reply to it.
+    ``stop``: texts before which the reply ends; in what the model thinks only with
+    ``stop_in_reasoning``.
     ``special_tokens_in_content``: what a marker of the model (``<|im_end|>``) is that stands in the
     text of a message or tool: "control", as mlx-lm has it, or "text" like any other.
     ``adapters``: name of a mounted LoRA adapter that is on for this request (mlx-lm's word for
@@ -59,6 +61,7 @@ class Options:
     max_tokens: int = field(default=512, validator=rules.whole(-1))
     sampling: Sampling = field(factory=Sampling, converter=as_sampling)
     stop: tuple[str, ...] = field(default=(), converter=legal.stops)
+    stop_in_reasoning: bool = False
     logprobs: bool = False
     top_logprobs: int = field(default=0, validator=rules.whole(0))
     prefill_step_size: int = field(default=2048, validator=rules.whole(1))

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 import mlx.core as mx
 
 from mlxfill.engine.results import Piece
+from mlxfill.engine.sections import ReplySections, end_of_prompt
 from mlxfill.engine.text import TextStream
 from mlxfill.model.reading import ids as ids_of
 from mlxfill.model.reading import one_float
 
 if TYPE_CHECKING:
+    from mlxfill.contracts import Request
     from mlxfill.engine.course import Emitted
     from mlxfill.engine.options import Options
 
@@ -22,15 +24,20 @@ class Reply:
     ``stopped``: a stop string is complete; tokens after it are not wanted.
     """
 
-    def __init__(self, tokenizer: Any, options: Options) -> None:  # noqa: ANN401
-        """``tokenizer`` is mlx-lm's wrapper."""
+    def __init__(self, request: Request, options: Options) -> None:
+        """Nothing is read yet."""
         self.tokens: list[int] = []
         self.origins: list[str] = []
         self.logprobs: list[float] = []
         self.top_logprobs: list[list[tuple[int, float]]] = []
         self._options = options
         self._parts: list[str] = []
-        self._stream = TextStream(tokenizer, options.stop)
+        tokenizer: Any = request.tokenizer
+        sections = None
+        if options.stop and tokenizer.has_thinking and not options.stop_in_reasoning:
+            asked = end_of_prompt(tokenizer, request.prompt_ids, request.prompt_text)
+            sections = ReplySections(tokenizer, asked, tools=False)
+        self._stream = TextStream(tokenizer, options.stop, sections)
 
     @property
     def stopped(self) -> bool:

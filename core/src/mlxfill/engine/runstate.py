@@ -84,7 +84,7 @@ class RunState:
         )
         self.ending: Ending | None = None
         self.error: Exception | None = None
-        self.reply = Reply(request.tokenizer, options)
+        self.reply = Reply(request, options)
         self.method = method
         self.deciding = frozenset(deciding)
         self.past: Past | None = None

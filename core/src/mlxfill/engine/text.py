@@ -9,16 +9,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mlxfill.engine.sections import REASONING
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from mlxfill.engine.sections import ReplySections
 
 
 class TextStream:
     """The readable side of one request."""
 
-    def __init__(self, tokenizer: Any, stops: Sequence[str] = ()) -> None:  # noqa: ANN401
-        """``tokenizer`` is mlx-lm's wrapper, as an engine has it."""
+    def __init__(
+        self,
+        tokenizer: Any,  # noqa: ANN401
+        stops: Sequence[str] = (),
+        sections: ReplySections | None = None,
+    ) -> None:
+        """``tokenizer`` is mlx-lm's wrapper, as an engine has it.
+
+        :param sections: of the reply; stop strings in its reasoning are then none.
+        """
         self._detokenizer = tokenizer.detokenizer
+        self._sections = sections
         self._stops = tuple(stops)
         self._held = ""
         self.stopped = False
@@ -43,17 +56,31 @@ class TextStream:
 
     def _release(self, text: str) -> str:
         self._held += text
-        whole: str = self._held + self._detokenizer.pending
-        found = [at for at in (whole.find(s) for s in self._stops) if at >= 0]
-        if found:
-            self.stopped = True
-            return whole[: min(found)]
-        keep = max(_overlap(self._held, s) for s in self._stops)
-        safe, self._held = (
-            self._held[: len(self._held) - keep],
-            self._held[len(self._held) - keep :],
-        )
-        return safe
+        shown = ""
+        while True:
+            whole: str = self._held + self._detokenizer.pending
+            found = [at for at in (whole.find(s) for s in self._stops) if at >= 0]
+            if not found:
+                keep = max(_overlap(self._held, s) for s in self._stops)
+                return shown + self._show(len(self._held) - keep)
+            before = self._show(min(found))
+            if not self._thinks:
+                self.stopped = True
+                return shown + whole[: min(found)]
+            shown += before + self._show(1)
+            if not self._held:
+                return shown
+
+    def _show(self, count: int) -> str:
+        """The first ``count`` of the characters that are held back."""
+        shown, self._held = self._held[:count], self._held[count:]
+        if self._sections is not None:
+            self._sections.feed(shown)
+        return shown
+
+    @property
+    def _thinks(self) -> bool:
+        return self._sections is not None and self._sections.now == REASONING
 
 
 def _overlap(text: str, stop: str) -> int:

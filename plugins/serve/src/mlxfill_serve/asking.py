@@ -160,7 +160,8 @@ def completion_questions(body: CompletionBody, settings: ServeSettings) -> list[
         value = getattr(body, name)
         if value is not None and value != 1:
             raise refused(name, "leave it out")
-    options = common_options(body)
+    # Without a chat there is no telling thoughts from text.
+    options = {"stop_in_reasoning": True, **common_options(body)}
     options.update(_max_tokens(body))
     options["schema"] = format_of(body)
     if body.logprobs is not None and body.logprobs is not False:
@@ -249,7 +250,13 @@ def _drafting(body: Asked) -> dict[str, int]:
 def _extras(body: Asked) -> dict[str, Any]:
     """What mlxfill adds to OpenAI's API, as options of the engine."""
     asked = body.mlxfill
-    given = {} if asked is None else {"session": asked.session, "sources": asked.plugins}
+    if asked is None:
+        return {}
+    given = {
+        "session": asked.session,
+        "sources": asked.plugins,
+        "stop_in_reasoning": asked.stop_in_reasoning,
+    }
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -127,7 +127,7 @@ class Extras(Body):
 
     ``origins``: say of each token where it came from.  ``session``: requests of one conversation.
     ``draft`` false: without the drafter.  ``plugins``: those that may propose tokens.  ``audit``:
-    compare the reply with plain decoding.
+    compare the reply with plain decoding.  ``stop_in_reasoning``: stop strings count there too.
     """
 
     origins: bool = False
@@ -135,6 +135,7 @@ class Extras(Body):
     draft: bool | None = None
     plugins: list[str] | None = None
     audit: bool = False
+    stop_in_reasoning: bool | None = None
 
 
 class Options(Body):
