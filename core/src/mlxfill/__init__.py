@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         load,
     )
     from mlxfill.engine.audit import Audit, AuditedRun
+    from mlxfill.engine.calls import read_calls
     from mlxfill.engine.compat import stream_generate
     from mlxfill.engine.prompt import Prompt
     from mlxfill.engine.sections import ReplySections
@@ -136,6 +137,7 @@ __all__ = [
     "installed_plugin",
     "load",
     "load_config",
+    "read_calls",
     "replacing",
     "standard_output",
     "stream_generate",
@@ -166,6 +168,7 @@ _HOMES = {
     "installed_plugin": "mlxfill.plugins",
     "load": "mlxfill.engine",
     "load_config": "mlxfill.config",
+    "read_calls": "mlxfill.engine.calls",
     "replacing": "mlxfill.whole",
     "standard_output": "mlxfill.cli.tables",
     "stream_generate": "mlxfill.engine.compat",

@@ -1,41 +1,41 @@
-"""Tool calls in a reply, by mlx-lm's own parsers."""
+"""Tool calls in a reply."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mlxfill.model.calljson import as_call
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
 
 
-def calls_in(
-    tokenizer: Any,  # noqa: ANN401
+def read_calls(
+    tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper, untyped
     body: str,
-    tools: Sequence[Mapping[str, Any]] | None,
-) -> list[Mapping[str, Any]]:
-    """The well-formed calls in what stands between two markers; none where something is broken.
+    tools: Sequence[Mapping[str, Any]] | None = None,
+) -> list[dict[str, Any]]:
+    """The calls in what stands between two markers of a reply.
 
-    Each is ``{"name": ..., "arguments": {...}}``.
+    All of ``body`` is calls of offered tools, or none of it: what is broken, or would be lost, is
+    text.  Each call is ``{"name": ..., "arguments": {...}}``, with an ``id`` where the model gave
+    one; values are of the types that the tools' schemas say, integers exact.
+
+    :param tokenizer: of a loaded engine.
+    :param tools: those of the request; None: any name is a tool's.
     """
     try:
-        return list(_well_formed(tokenizer.tool_parser(body, list(tools or ()))))
+        found = tokenizer.tool_parser(body, list(tools or ()))
+        calls = [as_call(each) for each in (found if isinstance(found, list) else [found])]
+        json.dumps(calls, allow_nan=False, ensure_ascii=False).encode()
     except Exception:  # noqa: BLE001 - a parser raises what it likes for text that is no call
         return []
+    if tools is not None and not {call["name"] for call in calls} <= names_of(tools):
+        return []
+    return calls
 
 
-def _well_formed(found: object) -> Iterator[Mapping[str, Any]]:
-    """The calls among what a parser found: any JSON, or Python literals that are none.
-
-    Raises ``TypeError`` or ``ValueError`` for arguments that no JSON can hold.
-    """
-    for call in found if isinstance(found, list) else [found]:
-        if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
-            continue
-        arguments = call.get("arguments") or {}
-        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-        if isinstance(arguments, Mapping):
-            whole = {**call, "arguments": arguments}
-            json.dumps(whole, allow_nan=False, ensure_ascii=False).encode()
-            yield whole
+def names_of(tools: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The names of tools in OpenAI's format."""
+    return {str((tool.get("function") or {}).get("name")) for tool in tools}

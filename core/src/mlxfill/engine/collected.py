@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from mlxfill.engine.calls import calls_in
+from mlxfill.engine.calls import read_calls
 from mlxfill.engine.results import PromptCache, Result
 from mlxfill.engine.sections import end_of_prompt, reply_apart
 
@@ -26,7 +26,7 @@ def collected(run: RunState) -> Result:
         finish_reason=run.ending.reason if run.ending else "cancelled",
         stats=run.stats,
         faults=run.faults,
-        tool_calls=[call for body in bodies for call in calls_in(tokenizer, body, tools)],
+        tool_calls=[call for body in bodies for call in read_calls(tokenizer, body, tools)],
         logprobs=reply.logprobs if options.logprobs else None,
         top_logprobs=reply.top_logprobs if options.top_logprobs else None,
         cache=_kept(run) if options.keep_cache else None,

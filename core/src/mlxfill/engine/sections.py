@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlxfill.engine.calls import calls_in
+from mlxfill.engine.calls import read_calls
 
 REASONING, NORMAL, TOOL = "reasoning", "normal", "tool"  # mlx-lm's names
 _TAIL = 16
@@ -73,7 +73,7 @@ class ReplySections:
         (section, last), (to, _) = parts
         if section == TOOL:
             body = self._body + last
-            return not _in_string(body) or bool(calls_in(self._tokenizer, body, ()))
+            return not _in_string(body) or bool(read_calls(self._tokenizer, body))
         return not (to == TOOL and self._alone and (self._spoken or last.strip()))
 
     def _note(self, section: str, text: str) -> None:

@@ -11,18 +11,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from inspect import getsource
-from typing import Any, TypeAlias
+from typing import Any
 
 from attrs import field, frozen
 
-Read: TypeAlias = Callable[[str, Any], list[dict[str, Any]]]
-"""As mlx-lm's parsers: the calls in what stands between the markers, and the request's tools."""
-_BETWEEN = " \n\t,;"
-_DECODER = json.JSONDecoder()
-_ARGUMENTS = ("arguments", "parameters")
-_NAMES = ("name", "tool_name")
+from mlxfill.model.calljson import as_call, json_calls, some
+from mlxfill.model.callreaders import FUNCTIONS, READERS, Read, counted, headed
 
 
 @frozen
@@ -42,7 +38,7 @@ class CallFormat:
     edges: Mapping[str, list[tuple[str, str]]] = field(factory=dict)
     mends: bool = False
 
-    def __call__(self, text: str, tools: Any = None) -> list[dict[str, Any]]:  # noqa: ANN401
+    def __call__(self, text: str, tools: Any = None) -> list[Any]:  # noqa: ANN401
         """The calls in ``text``.  Raises ``ValueError`` where it is anything else."""
         return self.read(text, tools)
 
@@ -65,8 +61,19 @@ def with_calls(tokenizer: Any) -> Any:  # noqa: ANN401 - mlx-lm's wrapper, untyp
             tokenizer._tool_parser = known  # noqa: SLF001
             if known.edges:
                 tokenizer._response_format = {"transitions": known.edges}  # noqa: SLF001
-            break
+            return tokenizer
+    if tokenizer.tool_parser is not None:
+        tokenizer._tool_parser = _strict(tokenizer.tool_parser)  # noqa: SLF001
     return tokenizer
+
+
+def _strict(parser: Any) -> Read:  # noqa: ANN401 - mlx-lm's, untyped
+    """The reader for the form that one of mlx-lm's parsers reads, or the parser where none is."""
+    name = parser.__module__.rpartition(".")[2]
+    if name == "kimi_k3":  # its calls tell the types themselves
+        return counted(parser, "<|open|>call ")
+    reader: Read = READERS.get(name, parser)
+    return reader
 
 
 def _source(tokenizer: Any) -> str:  # noqa: ANN401
@@ -89,77 +96,35 @@ def _set(tokenizer: Any, what: str, start: str, end: str) -> None:  # noqa: ANN4
 # --- readers ------------------------------------------------------------------------------------
 
 
-def _json(text: str, _: object = None) -> list[dict[str, Any]]:
-    """Calls that are JSON, one after the other or in a list, and nothing else."""
-    calls: list[dict[str, Any]] = []
-    rest = text.strip()
-    while rest:
-        value, end = _DECODER.raw_decode(rest)
-        calls += [_call(each) for each in (value if isinstance(value, list) else [value])]
-        rest = rest[end:].lstrip(_BETWEEN)
-    return _some(calls)
+def _llama(text: str, tools: Any = None) -> list[Any]:  # noqa: ANN401
+    return json_calls('{"' + text, tools)
 
 
-def _call(found: object) -> dict[str, Any]:
-    if isinstance(found, Mapping):
-        name = next((found[key] for key in _NAMES if key in found), None)
-        arguments = next((found[key] for key in _ARGUMENTS if key in found), None)
-        if name is None and len(found) == 1:  # the name is the key of its arguments
-            ((name, arguments),) = found.items()
-        if isinstance(arguments, str):
-            arguments = json.loads(arguments)
-        if isinstance(name, str) and isinstance(arguments, dict):
-            return {"name": name, "arguments": arguments}
-    raise ValueError("no call")
-
-
-def _headed(head: str) -> Read:
-    """Calls whose arguments in JSON follow what ``head`` matches, ``name`` in it."""
-    pattern = re.compile(head, re.DOTALL)
-
-    def read(text: str, _: object = None) -> list[dict[str, Any]]:
-        calls, at = [], 0
-        while (found := pattern.search(text, at)) is not None:
-            arguments, at = _DECODER.raw_decode(text, found.end())
-            given = found.groupdict()
-            calls.append({"arguments": arguments, **{k: v for k, v in given.items() if v}})
-        return _some(calls)
-
-    return read
-
-
-def _some(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    if not calls:
-        raise ValueError("no call")
-    return calls
-
-
-def _llama(text: str, tools: Any = None) -> list[dict[str, Any]]:  # noqa: ANN401
-    return _json('{"' + text, tools)
-
-
-_INVOKED = re.compile(r'<｜DSML｜invoke name="(.*?)">(.*?)</｜DSML｜invoke>', re.DOTALL)
+_INVOKED = re.compile(r'\s*<｜DSML｜invoke name="(.*?)">(.*?)</｜DSML｜invoke>\s*', re.DOTALL)
 _PARAMETER = re.compile(
-    r'<｜DSML｜parameter name="(.*?)" string="(true|false)">(.*?)</｜DSML｜parameter>', re.DOTALL
+    r'\s*<｜DSML｜parameter name="(.*?)" string="(true|false)">(.*?)</｜DSML｜parameter>\s*',
+    re.DOTALL,
 )
 
 
-def _dsml(text: str, _: object = None) -> list[dict[str, Any]]:
+def _dsml(text: str, _: object = None) -> list[Any]:
     """Calls of DeepSeek V3.2 and later: each argument says whether it is a text or JSON."""
 
     def arguments(body: str) -> Iterator[tuple[str, Any]]:
-        for key, is_text, value in _PARAMETER.findall(body):
+        for key, is_text, value in _pieces(_PARAMETER, body):
             yield key, value if is_text == "true" else json.loads(value)
 
-    return _some([{"name": n, "arguments": dict(arguments(b))} for n, b in _INVOKED.findall(text)])
+    calls = [
+        as_call({"name": n, "arguments": dict(arguments(b))}) for n, b in _pieces(_INVOKED, text)
+    ]
+    return some(calls)
 
 
-def _functions(text: str, tools: Any = None) -> list[dict[str, Any]]:  # noqa: ANN401
-    """Qwen3-Coder's form between other markers."""
-    from mlx_lm.tool_parsers.qwen3_coder import parse_tool_call
-
-    pieces = [f"{piece}</function>" for piece in text.split("</function>")[:-1]]
-    return _some([parse_tool_call(piece, tools) for piece in pieces])
+def _pieces(pattern: re.Pattern[str], text: str) -> list[tuple[str, ...]]:
+    """Groups of all matches.  Raises ``ValueError`` where something stands between them."""
+    if pattern.sub("", text).strip():
+        raise ValueError("no call")
+    return pattern.findall(text)
 
 
 # --- forms --------------------------------------------------------------------------------------
@@ -180,14 +145,14 @@ FORMATS = (
         ("[CALL_ID]",),
         "[TOOL_CALLS]",
         "",
-        _headed(r"(?P<name>[\w.-]+)(?:\[CALL_ID\](?P<id>\w+))?\[ARGS\]\s*"),
+        headed(r"(?:\[TOOL_CALLS\])?\s*(?P<name>[\w.-]+)(?:\[CALL_ID\](?P<id>\w+))?\[ARGS\]\s*"),
         mends=True,  # mlx-lm's takes the id for the name
     ),
     CallFormat(
         ("<|channel|>commentary",),
         "to=functions.",
         "",
-        _headed(r"(?P<name>[\w.-]+)(?:(?!<\|message\|>).)*<\|message\|>\s*"),
+        headed(r"(?P<name>[\w.-]+)(?:(?!<\|message\|>).)*<\|message\|>\s*"),
         edges=_HARMONY,
     ),
     *(
@@ -198,26 +163,27 @@ FORMATS = (
         ("<｜tool▁calls▁begin｜>",),
         "<｜tool▁calls▁begin｜>",
         "<｜tool▁calls▁end｜>",
-        _headed(
+        headed(
             r"<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?"
-            r"(?P<name>[\w.-]+)(?:<｜tool▁sep｜>|\s*```json)\s*"
+            r"(?P<name>[\w.-]+)(?:<｜tool▁sep｜>|\s*```json)\s*",
+            r"\s*(?:```)?\s*<｜tool▁call▁end｜>",
         ),
     ),
     *(
         CallFormat((start,), start, end, read)
         for start, end, read in (
-            ("<|START_ACTION|>", "<|END_ACTION|>", _json),
-            ("<TOOLCALL>", "</TOOLCALL>", _json),
-            ("<seed:tool_call>", "</seed:tool_call>", _functions),
-            ("<|tools_prefix|>", "<|tools_suffix|>", _json),
-            ("<tool_calls>", "</tool_calls>", _json),
-            ("<|function_call|>", "<|message_sep|>", _json),
+            ("<|START_ACTION|>", "<|END_ACTION|>", json_calls),
+            ("<TOOLCALL>", "</TOOLCALL>", json_calls),
+            ("<seed:tool_call>", "</seed:tool_call>", FUNCTIONS),
+            ("<|tools_prefix|>", "<|tools_suffix|>", json_calls),
+            ("<tool_calls>", "</tool_calls>", json_calls),
+            ("<|function_call|>", "<|message_sep|>", json_calls),
         )
     ),
-    CallFormat(("<|/tool_call|>",), "<|tool_call|>", "<|/tool_call|>", _json),
-    CallFormat(("<|tool_call|>",), "<|tool_call|>", "", _json),
+    CallFormat(("<|/tool_call|>",), "<|tool_call|>", "<|/tool_call|>", json_calls),
+    CallFormat(("<|tool_call|>",), "<|tool_call|>", "", json_calls),
     CallFormat(('{"name": function name, "parameters":',), '{"', "", _llama, alone=True),
-    CallFormat(("<tool_call>", "tools"), "<tool_call>", "</tool_call>", _json),
+    CallFormat(("<tool_call>", "tools"), "<tool_call>", "</tool_call>", json_calls),
 )
 """The first one whose signs are all there is taken."""
 

@@ -1,14 +1,16 @@
-"""Reading tool calls back with mlx-lm's own parsers, strictly."""
+"""Reading tool calls back, strictly."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum, auto
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from mlxfill import read_calls
 from mlxfill_fill_strict.schema import conforms
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ class Markers:
             start=tokenizer.tool_call_start or "",
             end=tokenizer.tool_call_end or "",
             eos=tokenizer.eos_token or "",
-            parse=tokenizer.tool_parser,
+            parse=partial(read_calls, tokenizer) if tokenizer.tool_parser else None,
             think_start=tokenizer.think_start or "",
             think_end=tokenizer.think_end or "",
             think_end_ids=tuple(tokenizer.think_end_tokens or ()),
@@ -112,27 +114,13 @@ def parsed_calls(
 ) -> list[ParsedCall] | None:
     """The calls in ``text``, which runs from a start marker to an end marker.
 
-    :returns: None when mlx-lm's parser refuses it or finds anything but named calls with
-        an argument object.
+    :returns: None where it is anything else than calls of ``tools``.
     """
     body = text.removeprefix(markers.start)
     body = body.removesuffix(markers.end) if markers.end else body
-    try:
-        found = markers.parse(body, list(tools)) if markers.parse else None
-    except Exception:  # noqa: BLE001 - parsers raise what they like for text that is no call
-        return None
-    calls = [_parsed(item) for item in (found if isinstance(found, list) else [found])]
-    whole = [call for call in calls if call is not None]
-    return whole if whole and len(whole) == len(calls) else None
-
-
-def _parsed(found: object) -> ParsedCall | None:
-    if not isinstance(found, Mapping):
-        return None
-    name, arguments, given = found.get("name"), found.get("arguments"), found.get("id")
-    if not isinstance(name, str) or not isinstance(arguments, dict):
-        return None
-    return ParsedCall(name, arguments, given if isinstance(given, str) else None)
+    found = markers.parse(body, tools) if markers.parse else []
+    calls = [ParsedCall(each["name"], each["arguments"], each.get("id")) for each in found]
+    return calls or None
 
 
 @frozen

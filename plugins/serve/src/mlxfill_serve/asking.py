@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from mlxfill_serve.argumenttypes import with_types
 from mlxfill_serve.ends import ends_of
 from mlxfill_serve.errors import ApiError
 from mlxfill_serve.messages import for_template
@@ -76,7 +75,7 @@ class Question:
     """A request for one reply: prompt, tools and options of ``Engine.stream``.
 
     ``most``: tokens that the operator allows a reply, 0 for no such bound.  ``audit``: most tokens
-    of prompt and reply when it is to be audited, 0 when not.  ``typed_tools``: for parsers.
+    of prompt and reply when it is to be audited, 0 when not.
     ``ends``: where a reply may end, if not where the model ends it.
     """
 
@@ -85,7 +84,6 @@ class Question:
     options: Mapping[str, Any]
     most: int = 0
     audit: int = 0
-    typed_tools: list[dict[str, Any]] | None = None
     ends: Ends | None = None
 
     def under(self, adapters: str | None) -> Question:
@@ -115,8 +113,7 @@ class Question:
             wanted = options["max_tokens"] = min(bounds)
         if self.audit:
             check_audit(self.audit, len(prompt.ids), wanted)
-        typed = with_types(self.tools) if self.tools else None
-        return evolve(self, prompt=prompt, options=options, typed_tools=typed)
+        return evolve(self, prompt=prompt, options=options)
 
     def open(self, engine: Engine, progress: Progress, *, index: int = 0) -> Run | AuditedRun:
         """The run that answers; further choices differ by their seeds."""

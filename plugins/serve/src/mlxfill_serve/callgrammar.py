@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mlxfill_serve.argumenttypes import branches, type_of, types_of
+from mlxfill.argumenttypes import branches, type_of, types_of
 from mlxfill_serve.callform import COUNT, NINE, UnknownFormError, shared_start
 
 if TYPE_CHECKING:
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     from mlxfill_serve.callform import CallForm, ValueForm
 
-ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+"""The arguments of a function that declares none (https://platform.openai.com/docs/api-reference,
+"Omitting parameters defines a function with an empty parameter list")."""
 LONGEST = 4096
 """Characters; a longer bound of a text is none."""
 SPACED = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -73,7 +75,7 @@ class CallGrammar:
 
     def _tool(self, number: int, function: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Rules for calls of a tool, with the kind of each."""
-        name, parameters = json.dumps(function["name"]), function.get("parameters") or ANY_OBJECT
+        name, parameters = json.dumps(function["name"]), function.get("parameters") or NOTHING
         begin = self._literal(self._form.begin)
         if not self._form.values:
             rule = f"call{number}: {name} {begin} arguments{number}"

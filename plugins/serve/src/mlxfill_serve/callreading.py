@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mlxfill_serve.argumenttypes import with_types
 from mlxfill_serve.reply import CallArguments, CallBegun, ReplyReader
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ def read_back(
     text: str,
 ) -> list[tuple[str, Any]]:
     """Names and arguments of the calls that a reply makes; empty when it holds anything else."""
-    reader = ReplyReader(tokenizer, with_types(tools), "")
+    reader = ReplyReader(tokenizer, tools, "")
     calls: list[list[str]] = []
     for part in [*reader.feed(text), *reader.end()]:
         match part:

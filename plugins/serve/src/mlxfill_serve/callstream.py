@@ -7,9 +7,11 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
-_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')
+_HEAD = re.compile(
+    r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
+)
 """A call that names its function first, up to the object with the arguments."""
 _NEXT = re.compile(r"\s*\}[\s,;]*(?=\{)")
 """What stands between the arguments of a call and a call right after it."""
@@ -18,11 +20,12 @@ _NEXT = re.compile(r"\s*\}[\s,;]*(?=\{)")
 class CallStream:
     """The text of one call.  ``begun``: its name was passed on.
 
-    Whatever is not ``{"name": "...", "arguments": {...`` is kept in ``text`` for a parser; what
-    comes after the arguments, in ``rest``.
+    Passed on is what begins with ``{"name": "...", "arguments": {`` and names one of ``offered``;
+    what comes after the arguments is kept in ``rest``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, offered: Collection[str]) -> None:
+        self._offered = offered
         self.text = self.rest = ""
         self.begun = False
         self._depth = 0
@@ -41,8 +44,10 @@ class CallStream:
         if head is None:
             return
         try:
-            name = sendable(json.loads(head[1]))
+            name = json.loads(head[1])
         except ValueError:
+            return
+        if name not in self._offered:
             return
         self.begun = True
         yield name, self._arguments(self.text[head.end() :])
@@ -69,9 +74,3 @@ class CallStream:
         """The beginning of another call in the same block, "" for none so far."""
         found = _NEXT.match(self.rest)
         return self.rest[found.end() :] if found else ""
-
-
-def sendable(text: str) -> str:
-    """The same text.  Raises ``ValueError`` for half of a surrogate pair, which no UTF-8 has."""
-    text.encode()
-    return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mlxfill_serve.logprobs import TextLogprobs, TokenTexts, chat_logprobs
-from mlxfill_serve.reply import CallArguments, CallBegun, Content, Reasoning
+from mlxfill_serve.reply import CallArguments, CallBegun, CallBroken, Content, Reasoning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,7 +59,7 @@ class ChatChoice:
             first["logprobs"] = self._logprobs([token])
         if self.with_origins:
             first["mlxfill"] = {"origin": token.origin, "token": token.id, "text": token.text}
-        deltas = [_delta(part) for part in parts] or ([{}] if first else [])
+        deltas = _deltas(parts) or ([{}] if first else [])
         for delta in deltas:
             yield {**self._delta(delta), **first}
             first = {}
@@ -71,7 +71,7 @@ class ChatChoice:
         self.stats = ended.stats
         stopped = ended.reason == "stop"
         self.finish_reason = "tool_calls" if stopped and self.reader.called else ended.reason
-        yield from (self._delta(_delta(part)) for part in rest)
+        yield from (self._delta(delta) for delta in _deltas(rest))
         yield self._delta({}, self.finish_reason)
 
     def _wanted(self, parts: Iterable[Part]) -> list[Part]:
@@ -104,7 +104,12 @@ class ChatChoice:
         return chat_logprobs(self._texts, tokens, next(iter(self.tokens), None))
 
 
-def _delta(part: Part) -> dict[str, Any]:
+def _deltas(parts: Iterable[Part]) -> list[dict[str, Any]]:
+    """What a stream tells; a broken call ends without a word of its own, as no such reply does."""
+    return [_delta(part) for part in parts if not isinstance(part, CallBroken)]
+
+
+def _delta(part: Content | Reasoning | CallBegun | CallArguments) -> dict[str, Any]:
     match part:
         case Content(text):
             return {"content": text}
@@ -121,18 +126,21 @@ def _delta(part: Part) -> dict[str, Any]:
 def message(parts: Iterable[Part]) -> dict[str, Any]:
     """The message that the parts of a reply make up."""
     content, reasoning = "", ""
-    calls: list[dict[str, Any]] = []
+    found: dict[int, dict[str, Any]] = {}
     for part in parts:
         match part:
             case Content(text):
                 content += text
             case Reasoning(text):
                 reasoning += text
-            case CallBegun(_, call_id, name):
+            case CallBegun(index, call_id, name):
                 begun = {"name": name, "arguments": ""}
-                calls.append({"id": call_id, "type": "function", "function": begun})
+                found[index] = {"id": call_id, "type": "function", "function": begun}
             case CallArguments(index, text):
-                calls[index]["function"]["arguments"] += text
+                found[index]["function"]["arguments"] += text
+            case CallBroken(index):
+                del found[index]
+    calls = list(found.values())
     made: dict[str, Any] = {"role": "assistant", "content": content or None, "refusal": None}
     if not calls:
         made["content"] = content

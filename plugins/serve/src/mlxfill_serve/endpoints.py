@@ -192,7 +192,7 @@ class Endpoints:
         opened = await generation.opened()
         most = 1 if body.parallel_tool_calls is False else None
         readers = [
-            ReplyReader(self.tokenizer, question.typed_tools, each.prompt_text, most=most)
+            ReplyReader(self.tokenizer, question.tools, each.prompt_text, most=most)
             for each in opened
         ]
         return Chat(name, generation, readers)

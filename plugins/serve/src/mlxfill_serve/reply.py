@@ -6,8 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from mlxfill import ReplySections
-from mlxfill_serve.callstream import CallStream, sendable
+from attrs import define
+
+from mlxfill import ReplySections, read_calls
+from mlxfill_serve.callstream import CallStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,15 +48,22 @@ class CallArguments(NamedTuple):
     text: str
 
 
-Part = Content | Reasoning | CallBegun | CallArguments
+class CallBroken(NamedTuple):
+    """What was begun as a call turned out to be none: all of its text follows as content."""
+
+    call: int
+
+
+Part = Content | Reasoning | CallBegun | CallArguments | CallBroken
 
 
 class ReplyReader:
     """Takes text as it comes and gives the parts of the reply as early as they are certain.
 
-    Markers are mlx-lm's for the model.  A call whose text is JSON is passed on while it is
-    written; any other is parsed at its end by mlx-lm's parser.  What turns out to be no call is
-    content.
+    Markers are mlx-lm's for the model.  A call of an offered tool in JSON is passed on while it is
+    written, any other at its end.  What are calls is ``mlxfill.read_calls`` to say, as in
+    ``Result.tool_calls``; one that was passed on and is none after all is told to be broken.  What
+    is no call is content.
     """
 
     def __init__(
@@ -67,13 +76,17 @@ class ReplyReader:
     ) -> None:
         """``prompt_text`` shows whether the template has opened a block of reasoning.
 
-        :param tools: as mlx-lm's parsers want them, see ``with_types``.
+        :param tools: those of the request, the only ones that can be called.
         :param most: calls that are passed on; None: all.
         """
         self._tokenizer, self._tools = tokenizer, list(tools or ())
+        self._offered = frozenset(tool["function"]["name"] for tool in self._tools)
         self._sections = ReplySections(tokenizer, prompt_text, tools=bool(tools))
         self._call: CallStream | None = None
-        self._made, self._most = 0, most
+        self._body = ""
+        self._begun: list[_Streamed] = []
+        self._made = self._whole = 0
+        self._most = most
         self._ids: set[str] = set()
         self._spoken = False
         self._blank = ""
@@ -81,8 +94,8 @@ class ReplyReader:
 
     @property
     def called(self) -> bool:
-        """Whether a tool was called."""
-        return self._made > 0
+        """Whether a tool was called; a broken call is none."""
+        return self._whole > 0
 
     @property
     def reasoning(self) -> bool:
@@ -124,19 +137,32 @@ class ReplyReader:
             yield Content(text)
 
     def _in_call(self, text: str) -> Iterator[Part]:
-        if self._made == self._most and self._call is None:
-            return
+        self._body += text
         if self._call is None:
-            self._call = CallStream()
-        for name, arguments in self._call.feed(text):
+            self._call = CallStream(self._offered)
+        yield from self._streamed(self._call.feed(text))
+
+    def _streamed(self, pieces: Iterable[tuple[str | None, str]]) -> Iterator[Part]:
+        """What can be passed on of the calls in a text while they are written."""
+        for name, arguments in pieces:
+            if name is not None and self._is_full:
+                return
             if name is not None:
-                yield self._begin(name)
+                begun = self._begin(name)
+                self._begun.append(_Streamed(begun.call, name))
+                yield begun
             if arguments:
-                yield CallArguments(self._made - 1, arguments)
-        following = self._call.following()
-        if following:
-            self._call = None
-            yield from self._in_call(following)
+                self._begun[-1].arguments += arguments
+                yield CallArguments(self._begun[-1].call, arguments)
+        following = self._call.following() if self._call is not None else ""
+        if following and not self._is_full:
+            self._call = CallStream(self._offered)
+            yield from self._streamed(self._call.feed(following))
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether no further call is passed on."""
+        return self._whole + len(self._begun) == self._most
 
     def _begin(self, name: str, given: object = None) -> CallBegun:
         """:param given: the id that the model gave."""
@@ -148,40 +174,37 @@ class ReplyReader:
         return CallBegun(self._made - 1, call_id, name)
 
     def _end_call(self, *, finished: bool) -> Iterator[Part]:
-        call, self._call = self._call, None
-        if call is None or call.begun:
+        if self._call is None:
             return
-        calls = self._parsed(call.text)
-        room = None if self._most is None else self._most - self._made
-        for name, arguments, given in calls[:room]:
-            begun = self._begin(name, given)
-            yield begun
-            yield CallArguments(begun.call, arguments)
-        if not calls:
+        body, begun = self._body, self._begun
+        self._call, self._body, self._begun = None, "", []
+        calls = read_calls(self._tokenizer, body, self._tools)
+        if not calls or not all(map(_Streamed.is_that, begun, calls)):
+            yield from (CallBroken(each.call) for each in begun)
+            self._spoken = True
             end = self._tokenizer.tool_call_end if finished else ""
-            yield Content(f"{self._tokenizer.tool_call_start}{call.text}{end}")
+            yield Content(f"{self._tokenizer.tool_call_start}{body}{end}")
+            return
+        room = len(calls) if self._most is None else self._most - self._whole
+        for call in calls[len(begun) : max(room, 0)]:
+            made = self._begin(call["name"], call.get("id"))
+            yield made
+            yield CallArguments(made.call, json.dumps(call["arguments"], ensure_ascii=False))
+        self._whole += min(len(calls), max(room, 0))
 
-    def _parsed(self, text: str) -> list[tuple[str, str, object]]:
-        """Names, arguments and ids of the calls in a text, as OpenAI's clients want them."""
+
+@define
+class _Streamed:
+    """A call that is passed on while it is written."""
+
+    call: int
+    name: str
+    arguments: str = ""
+
+    def is_that(self, call: Mapping[str, Any]) -> bool:
+        """Whether what was passed on is this call."""
         try:
-            found = self._tokenizer.tool_parser(text, self._tools)
-            calls = found if isinstance(found, list) else [found]
-            named = [call for call in calls if isinstance(call, dict) and call.get("name")]
-            return [
-                (sendable(str(c["name"])), as_json(c.get("arguments") or {}), c.get("id"))
-                for c in named
-            ]
-        except Exception:  # noqa: BLE001 - a parser raises what it likes for text that is no call
-            return []
-
-
-def as_json(arguments: object) -> str:
-    """Arguments as JSON text.
-
-    :raises TypeError, ValueError: they are none, as a set that mlx-lm read from a Python literal,
-        or text that breaks off.
-    """
-    if isinstance(arguments, str):
-        json.loads(arguments)
-        return sendable(arguments)
-    return sendable(json.dumps(arguments, ensure_ascii=False))
+            arguments = json.loads(self.arguments)
+        except ValueError:
+            return False
+        return (self.name, arguments) == (call["name"], call["arguments"])

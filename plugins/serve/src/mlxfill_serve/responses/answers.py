@@ -57,10 +57,11 @@ class ResponseAnswer(Answer):
         (choice,) = self.choices
         if self.keep is not None:
             self.keep(self.name, choice.output)
-        cut = choice.finish_reason == "length"
+        why = "max_output_tokens" if choice.finish_reason == "length" else None
+        why = "malformed_function_call" if choice.is_broken and why is None else why
         return self._response(
-            "incomplete" if cut else "completed",
-            incomplete_details={"reason": "max_output_tokens"} if cut else None,
+            "incomplete" if why else "completed",
+            incomplete_details={"reason": why} if why else None,
             usage=_usage(self.usage()),
             **self._ours(),
         )

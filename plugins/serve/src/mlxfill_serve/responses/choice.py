@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mlxfill_serve.logprobs import TokenTexts, chat_logprobs
-from mlxfill_serve.reply import CallArguments, CallBegun, Content, Reasoning
+from mlxfill_serve.reply import CallArguments, CallBegun, CallBroken, Content, Reasoning
 from mlxfill_serve.responses.items import WrittenCall, WrittenMessage, WrittenReasoning
 
 if TYPE_CHECKING:
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class ResponseChoice:
-    """The one reply of a response.  ``output``: the items that are complete."""
+    """The one reply of a response.  ``output``: the items that are over.
+
+    ``is_broken``: a call that a stream has told of turned out to be none.
+    """
 
     def __init__(
         self,
@@ -34,7 +37,10 @@ class ResponseChoice:
         self.reasoning_tokens = 0
         self.stats: Stats | None = None
         self.finish_reason: str | None = None
+        self.is_broken = False
         self._now: WrittenItem | None = None
+        self._told_of = 0
+        self._calls: dict[int, WrittenCall] = {}
         self._untold: list[Token] = []
 
     def feed(self, token: Token) -> Iterator[Event]:
@@ -54,7 +60,7 @@ class ResponseChoice:
         self.stats, self.finish_reason = ended.stats, ended.reason
         whole = ended.reason == "stop"
         if whole and self._now is None:  # clients take a reply without any item for none
-            yield from self._begin(WrittenMessage(0))
+            yield from self._begin(WrittenMessage(self._next()))
         yield from self._end("completed" if whole else "incomplete")
 
     def _told(self, part: Part) -> Iterator[Event]:
@@ -63,18 +69,28 @@ class ResponseChoice:
                 yield from self._said(text)
             case Reasoning(text):
                 if not isinstance(self._now, WrittenReasoning):
-                    yield from self._begin(WrittenReasoning(self._next))
+                    yield from self._begin(WrittenReasoning(self._next()))
                 yield from self._add(text)
-            case CallBegun(_, call_id, name):
-                yield from self._begin(WrittenCall(self._next, call_id, name))
+            case CallBegun(call, call_id, name):
+                self._calls[call] = WrittenCall(self._next(), call_id, name)
+                yield from self._begin(self._calls[call])
             case CallArguments(_, text):
                 yield from self._add(text)
+            case CallBroken(call):
+                yield from self._break(self._calls.pop(call))
         self._untold = []
+
+    def _break(self, broken: WrittenItem) -> Iterator[Event]:
+        """A call that was told is none: it is over, and no part of the reply."""
+        self.is_broken = True
+        if broken is self._now:
+            yield from self._end("incomplete")
+        self.output.remove(broken.item)
 
     def _said(self, text: str) -> Iterator[Event]:
         now = self._now
         if not isinstance(now, WrittenMessage):
-            now = WrittenMessage(self._next)
+            now = WrittenMessage(self._next())
             yield from self._begin(now)
         yield now.say(text, self._logprobs())
 
@@ -90,10 +106,10 @@ class ResponseChoice:
         told: list[Any] = chat_logprobs(self._texts, self._untold, first)["content"]
         return told
 
-    @property
     def _next(self) -> int:
         """The place of the next item."""
-        return len(self.output) + (self._now is not None)
+        self._told_of += 1
+        return self._told_of - 1
 
     def _begin(self, item: WrittenItem) -> Iterator[Event]:
         yield from self._end("completed")
