@@ -10,11 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import mlxfill_model_tiny
+from mlxfill import read_calls
+from mlxfill.engine.sections import reply_apart
 from mlxfill.model.callformats import FORMATS
 from mlxfill.testing import folder_tokenizer
-from mlxfill_serve.reply import CallArguments, CallBegun, Content, Reasoning, ReplyReader
+from mlxfill_serve.reply import (
+    CallArguments,
+    CallBegun,
+    CallBroken,
+    Content,
+    Reasoning,
+    ReplyReader,
+)
 
 HERE = Path(__file__).parent
 STRICT = HERE.parent / "plugins" / "fill_strict" / "tests" / "templates"
@@ -155,19 +166,22 @@ def read(tokenizer: Any, text: str, size: int) -> tuple[list[tuple[str, Any]], s
     reader = ReplyReader(tokenizer, TOOLS, "")
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     parts = [part for piece in pieces for part in reader.feed(piece)] + reader.end()
-    calls: list[list[str]] = []
+    calls: dict[int, list[str]] = {}
     content = reasoning = ""
     for part in parts:
         match part:
-            case CallBegun(_, _, name):
-                calls.append([name, ""])
+            case CallBegun(at, _, name):
+                calls[at] = [name, ""]
             case CallArguments(at, piece):
                 calls[at][1] += piece
+            case CallBroken(at):
+                del calls[at]
             case Content(piece):
                 content += piece
             case Reasoning(piece):
                 reasoning += piece
-    return [(name, json.loads(arguments)) for name, arguments in calls], content, reasoning
+    found = [(name, json.loads(arguments)) for name, arguments in calls.values()]
+    return found, content, reasoning
 
 
 def can_hold(family: str, calls: list[tuple[str, dict[str, Any]]]) -> bool:
@@ -254,3 +268,134 @@ def test_the_page_names_every_form_that_is_read_beyond_those_of_mlx_lm() -> None
     listed = page.partition("mlxfill adds those that begin with:")[2].partition("Everything")[0]
     named = set(re.findall(r"`(.+?)`", listed)) - {"reasoning", "[CALL_ID]"}
     assert named == {form.start for form in FORMATS}
+
+
+# --- whatever a reply is, stream, whole and engine agree ------------------------------------------
+
+ALL = [*FAMILIES, "gemma", "gemma4", "glm", "longcat", "minicpm5", "minimax", "muse_spark"]
+ALL += ["pythonic", "thinking_xml"]
+PIECES = ["Well, ", "\n", "", "a `quote`. ", "{", '"', "```json\n", "日本 ", "<", "\\"]
+CHANGES = ["", "}", "{", '"', "\\d", "\n", ",", "NaN", "</", "x", "\\ud83d", "]", "\x00"]
+
+
+def engines(tokenizer: Any, text: str) -> tuple[list[tuple[str, Any]], str]:
+    """The calls that the engine finds in a reply, and all but its reasoning."""
+    _, content, bodies = reply_apart(tokenizer, "", text, tools=True)
+    calls = [call for body in bodies for call in read_calls(tokenizer, body, TOOLS)]
+    return [(call["name"], call["arguments"]) for call in calls], content
+
+
+@pytest.mark.parametrize("family", ALL)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_stream_whole_and_engine_agree_on_every_reply(
+    tokenizer_of: Any, family: str, data: st.DataObject
+) -> None:
+    tokenizer = tokenizer_of(family)
+    calls = data.draw(st.sampled_from(CALLS))
+    try:
+        reply = written(tokenizer, family, calls)
+    except Exception:  # noqa: BLE001 - a template may refuse some of them
+        return
+    before, after = data.draw(st.sampled_from(PIECES)), data.draw(st.sampled_from(["", *PIECES]))
+    text = before + reply + after
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(text)))
+        gone = data.draw(st.integers(0, 3))
+        text = text[:at] + data.draw(st.sampled_from(CHANGES)) + text[at + gone :]
+    text = text[: data.draw(st.one_of(st.just(len(text)), st.integers(0, len(text))))]
+    whole = read(tokenizer, text, len(text) or 1)
+    assert read(tokenizer, text, data.draw(st.integers(1, 9))) == whole
+    expected, content = engines(tokenizer, text)
+    assert whole[0] == expected
+    if not expected and family != "channels":  # nothing vanishes but the names of channels
+        assert whole[1].strip() == content.strip()
+
+
+BEYOND = 1234567890123456789
+ODD = tool(
+    "odd",
+    big={"type": "integer"},
+    maybe={"type": ["string", "null"]},
+    text={"type": "string"},
+    either={"anyOf": [{"type": "integer"}, {"type": "string"}]},
+    listed={"enum": ["1", 2, None]},
+    known={"$ref": "#/$defs/count"},
+    free={},
+)
+ODD["function"]["parameters"]["$defs"] = {"count": {"type": "integer"}}
+TAGGED = ["glm", "longcat", "minicpm5", "minimax", "muse_spark", "qwen3_coder", "seed"]
+
+
+@pytest.mark.parametrize("family", TAGGED)
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("big", BEYOND),
+        ("big", -BEYOND),
+        ("big", 0),
+        ("maybe", "1.10"),
+        ("maybe", "007"),
+        ("maybe", None),
+        ("text", "null"),
+        ("text", "true"),
+        ("text", "1.10"),
+        ("text", " two  spaces "),
+        ("text", ""),
+        ("text", "1e400"),
+        ("either", BEYOND),
+        ("either", "01"),
+        ("either", "1.0"),
+        ("listed", "1"),
+        ("listed", 2),
+        ("listed", None),
+        ("known", BEYOND),
+        ("free", "1.10"),
+        ("free", {"a": [1, BEYOND]}),
+    ],
+)
+def test_values_have_the_types_of_the_schema_exactly(
+    tokenizer_of: Any, family: str, key: str, value: Any
+) -> None:
+    tokenizer = tokenizer_of(family)
+    reply = written(tokenizer, family, [("odd", {key: value})])
+    _, _, bodies = reply_apart(tokenizer, "", reply, tools=True)
+    (call,) = [call for body in bodies for call in read_calls(tokenizer, body, [ODD])]
+    assert call["arguments"] == {key: value}
+    assert type(call["arguments"][key]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ('{"name": "read", "parameters": {"path": "a"}}', {"path": "a"}),
+        ('{"name": "read", "arguments": "{\\"path\\": \\"a\\"}"}', {"path": "a"}),
+        ('{"type": "function", "function": {"name": "read", "arguments": {}}}', {}),
+        ('{"name": "read"}', {}),
+        ('{"name": "read", "arguments": null}', {}),
+        ('{"name": "read", "args": {"path": "a"}}', None),
+        ('{"name": "read", "arguments": {"path": "a"}, "reason": "so"}', None),
+        ('{"name": "read", "arguments": [1]}', None),
+        ('{"name": "read", "arguments": 0}', None),
+        ('{"name": "rm", "arguments": {}}', None),
+        ('{"address": {"street": "Main", "no": 5}}', None),
+        ('{"read": {"path": "a"}}', {"path": "a"}),
+    ],
+)
+def test_what_a_call_says_is_taken_or_is_text(tokenizer_of: Any, body: str, expected: Any) -> None:
+    tokenizer = tokenizer_of("hermes")
+    reply = f"<tool_call>\n{body}\n</tool_call>"
+    for size in (1, len(reply)):
+        found, content, _ = read(tokenizer, reply, size)
+        if expected is None:
+            assert (found, content) == ([], reply)
+        else:
+            assert (found, content) == ([("read", expected)], "")
+
+
+def test_an_answer_in_json_calls_no_tool_that_nobody_offered(tokenizer_of: Any) -> None:
+    tokenizer = tokenizer_of("llama_json")
+    reply = '{"address": {"street": "Main", "no": 5}}'
+    for size in (1, 7, len(reply)):
+        assert read(tokenizer, reply, size) == ([], reply, "")
+    assert engines(tokenizer, reply) == ([], reply)

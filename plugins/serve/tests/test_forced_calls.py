@@ -11,7 +11,7 @@ import pytest
 import mlxfill
 from mlxfill.testing import Guest
 from mlxfill_model_tiny import held_out_asks
-from mlxfill_serve.reply import CallBegun, Content, ReplyReader
+from mlxfill_serve.reply import CallBegun, CallBroken, Content, ReplyReader
 
 if TYPE_CHECKING:
     import openai
@@ -122,7 +122,8 @@ def parts_of(text: str, most: int | None) -> list[str]:
         tokenizer = engine.tokenizer
     reader = ReplyReader(tokenizer, TOOLS, "", most=most)
     parts = [part for letter in text for part in reader.feed(letter)] + reader.end()
-    return [p.name if isinstance(p, CallBegun) else p.text for p in parts if p != Content("")]
+    told = [part for part in parts if not isinstance(part, CallBroken) and part != Content("")]
+    return [part.name if isinstance(part, CallBegun) else part.text for part in told]
 
 
 def test_calls_beyond_the_one_that_may_be_made_are_not_passed_on() -> None:

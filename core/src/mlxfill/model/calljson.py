@@ -22,7 +22,7 @@ def as_call(found: object) -> Found:
     :raises ValueError: it is no call, or says something that would be lost.
     """
     if not isinstance(found, Mapping):
-        raise ValueError("no call")
+        raise ValueError("no call")  # noqa: TRY004 - what a reader raises
     if isinstance(found.get("function"), Mapping) and not set(found) - {"function", *_BESIDE}:
         return as_call({**{key: found[key] for key in {"id"} & set(found)}, **found["function"]})
     names = [key for key in _NAMES if key in found]
@@ -43,6 +43,7 @@ def as_call(found: object) -> Found:
 
 
 def unique(pairs: Sequence[tuple[str, Any]]) -> Found:
+    """The pairs as a mapping.  Raises ``ValueError`` for a key that stands there twice."""
     made = dict(pairs)
     if len(made) != len(pairs):
         raise ValueError("a key stands there twice")
@@ -57,6 +58,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=unique, parse_constant=_refuse)
 
 
 def decoded(text: str) -> Any:  # noqa: ANN401 - JSON
+    """The value of a JSON text.  Raises ``ValueError`` as ``unique`` does, and for NaN."""
     return DECODER.decode(text)
 
 

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     from mlxfill_serve.callform import CallForm, ValueForm
 
-NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
-"""The arguments of a function that declares none (https://platform.openai.com/docs/api-reference,
-"Omitting parameters defines a function with an empty parameter list")."""
+_NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "additionalProperties": False}
+_SAYS_NOTHING = {"type", "properties", "required", "title", "description", "$schema"}
 LONGEST = 4096
 """Characters; a longer bound of a text is none."""
 SPACED = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -75,7 +74,7 @@ class CallGrammar:
 
     def _tool(self, number: int, function: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Rules for calls of a tool, with the kind of each."""
-        name, parameters = json.dumps(function["name"]), function.get("parameters") or NOTHING
+        name, parameters = json.dumps(function["name"]), _closed(function.get("parameters"))
         begin = self._literal(self._form.begin)
         if not self._form.values:
             rule = f"call{number}: {name} {begin} arguments{number}"
@@ -233,6 +232,19 @@ class CallGrammar:
             elif piece:
                 found.append(json.dumps(piece, ensure_ascii=False))
         return " ".join(found)
+
+
+def _closed(parameters: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The schema of a tool's arguments; of none at all for a tool that declares none.
+
+    OpenAI's reference: leaving ``parameters`` out defines a function without arguments.  Libraries
+    write empty ``properties`` for that.
+    """
+    if not parameters or (
+        parameters.get("properties") == {} and not set(parameters) - _SAYS_NOTHING
+    ):
+        return _NO_ARGUMENTS
+    return parameters
 
 
 def _bound(value: object) -> int | None:

@@ -181,9 +181,8 @@ class ReplyReader:
         calls = read_calls(self._tokenizer, body, self._tools)
         if not calls or not all(map(_Streamed.is_that, begun, calls)):
             yield from (CallBroken(each.call) for each in begun)
-            self._spoken = True
             end = self._tokenizer.tool_call_end if finished else ""
-            yield Content(f"{self._tokenizer.tool_call_start}{body}{end}")
+            yield from self._content(f"{self._tokenizer.tool_call_start}{body}{end}")
             return
         room = len(calls) if self._most is None else self._most - self._whole
         for call in calls[len(begun) : max(room, 0)]:
