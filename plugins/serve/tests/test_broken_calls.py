@@ -171,7 +171,7 @@ def test_a_good_call_before_a_broken_one_counts(
 
 @pytest.mark.parametrize("parameters", [None, {}, {"type": "object", "properties": {}}])
 def test_a_forced_call_of_a_tool_without_parameters_has_no_arguments(
-    parameters: dict[str, Any] | None, script: Script, engine: mlxfill.Engine, http: httpx.Client
+    parameters: dict[str, Any] | None, script: Script, http: httpx.Client
 ) -> None:
     script.text = WHOLE.replace('{"pattern": "x"}', "{}")
     function: dict[str, Any] = {"name": "grep", "description": "Looks for a pattern."}

@@ -152,7 +152,7 @@ FORMATS = (
         ("<|channel|>commentary",),
         "to=functions.",
         "",
-        headed(r"(?P<name>[\w.-]+)(?:(?!<\|message\|>).)*<\|message\|>\s*"),
+        headed(r"(?P<name>[\w.-]+)(?:(?!<\|message\|>).)*<\|message\|>\s*", r"<\|call\|>"),
         edges=_HARMONY,
     ),
     *(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from mlxfill import read_calls
 from mlxfill_fill_strict.schema import conforms
 
 if TYPE_CHECKING:
@@ -66,6 +65,7 @@ class Markers:
     @classmethod
     def of(cls, tokenizer: Any) -> Markers:  # noqa: ANN401 - mlx-lm's wrapper, untyped
         """Those of a tokenizer in mlx-lm's wrapper."""
+        from mlxfill import read_calls
 
         def decode(ids: Sequence[int]) -> str:
             text: str = tokenizer.decode(

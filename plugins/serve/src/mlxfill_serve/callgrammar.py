@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mlxfill.argumenttypes import branches, type_of, types_of
+from mlxfill import argumenttypes
 from mlxfill_serve.callform import COUNT, NINE, UnknownFormError, shared_start
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class CallGrammar:
         if ("bare", f"bare{number}") in found:
             self._lines.append(f"bare{number}: {name}")
         if not found:
-            said = f"mlx-lm reads no call without arguments there, as those of {function['name']!r}"
+            said = f"no call without arguments is read there, as those of {function['name']!r}"
             raise UnknownFormError(said)
         return found
 
@@ -138,21 +138,21 @@ class CallGrammar:
     def _values(self, schema: object, root: Mapping[str, Any], at: str) -> list[tuple[str, bool]]:
         """Every way to write a value: a grammar's text, and whether ``cut`` stands in it."""
         found: list[tuple[str, bool]] = []
-        for each in branches(schema, root):
+        for each in argumenttypes.branches(schema, root):
             listed = [each["const"]] if "const" in each else each.get("enum")
             if isinstance(listed, list):
                 values = [self._listed(value) for value in listed]
             else:
                 values = [
                     self._typed(kind, each, root, f"{at}_{len(found)}_{n}")
-                    for n, kind in enumerate(types_of(each))
+                    for n, kind in enumerate(argumenttypes.types_of(each))
                 ]
             found += [value for value in values if value is not None]
         return found
 
     def _listed(self, value: object) -> tuple[str, bool] | None:
         """A value that is written in one way only."""
-        form = self._form.values.get(type_of(value))
+        form = self._form.values.get(argumenttypes.type_of(value))
         if form is None:
             return None
         if isinstance(value, str):

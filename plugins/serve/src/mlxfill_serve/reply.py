@@ -146,6 +146,7 @@ class ReplyReader:
         """What can be passed on of the calls in a text while they are written."""
         for name, arguments in pieces:
             if name is not None and self._is_full:
+                self._call = CallStream(())  # no further one is told of
                 return
             if name is not None:
                 begun = self._begin(name)
