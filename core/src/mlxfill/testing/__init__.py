@@ -24,6 +24,7 @@ from mlxfill.testing.conformance import (
     ConformanceError,
     ConformanceWarning,
     check_draft_provider,
+    check_generation_method,
     check_proposal_source,
     check_rewinder,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "ScriptedRows",
     "ScriptedSource",
     "check_draft_provider",
+    "check_generation_method",
     "check_proposal_source",
     "check_rewinder",
     "contents",

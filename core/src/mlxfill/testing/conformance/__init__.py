@@ -7,6 +7,7 @@ plain words and the shortest example that was found.  They need hypothesis: the 
 
 from mlxfill.testing.conformance.breach import ConformanceError
 from mlxfill.testing.conformance.drafter import check_draft_provider
+from mlxfill.testing.conformance.method import check_generation_method
 from mlxfill.testing.conformance.report import Conformance, ConformanceWarning
 from mlxfill.testing.conformance.rewinder import check_rewinder
 from mlxfill.testing.conformance.source import check_proposal_source
@@ -16,6 +17,7 @@ __all__ = [
     "ConformanceError",
     "ConformanceWarning",
     "check_draft_provider",
+    "check_generation_method",
     "check_proposal_source",
     "check_rewinder",
 ]
