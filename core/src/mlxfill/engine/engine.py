@@ -284,7 +284,14 @@ class Engine:
         self._require_open()
         settled = make_options(attrs.asdict(self.config.generation), options)
         markers = self.markers if settled.special_tokens_in_content == TEXT else None
-        made = make_prompt(self.tokenizer, prompt, tools, settled.template_options, markers)
+        made = make_prompt(
+            self.tokenizer,
+            prompt,
+            tools,
+            settled.template_options,
+            markers=markers,
+            context=self.context,
+        )
         return Opening(self, settled, list(self.faults)), made
 
     def forwarder(self, request: Request, options: Options, faults: list[Fault]) -> Forwarder:

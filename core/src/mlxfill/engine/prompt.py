@@ -12,6 +12,7 @@ from attrs import frozen
 from mlxfill.engine.contents import first_missing
 from mlxfill.engine.pastcalls import unreadable, with_calls_told
 from mlxfill.engine.roles import written
+from mlxfill.engine.shortest import check_count, check_length
 from mlxfill.errors import InputError, TemplateError, reason
 from mlxfill.messages import for_template, with_short_ids
 from mlxfill.rules import is_whole
@@ -38,11 +39,14 @@ def make_prompt(
     given: Any,  # noqa: ANN401
     tools: Sequence[Mapping[str, Any]] | None,
     options: Mapping[str, Any],
+    *,
     markers: ContentMarkers | None = None,
+    context: int | None = None,
 ) -> Prompt:
     """A string or ids as they are, chat messages through the template; a ``Prompt`` is ready.
 
     :param markers: reads markers in contents as text; None: they are what the template's are.
+    :param context: tokens that the model has room for; a prompt that must be longer is not split.
     :raises InputError: nothing usable was given, a message or tool is of another form than
         OpenAI's format allows, or without the content that the template wants, or in a role
         that it does not know.
@@ -53,6 +57,7 @@ def make_prompt(
         return given
     if isinstance(given, str):
         require_text(given)
+        check_length(tokenizer, given, context)
         return Prompt(tuple(encode(tokenizer, given)), given)
     if hasattr(given, "tolist") and not isinstance(given, memoryview):
         given = given.tolist()
@@ -63,7 +68,8 @@ def make_prompt(
         raise InputError(message)
     items = list(given)
     if items and all(isinstance(i, Mapping) for i in items):
-        return _from_messages(tokenizer, items, tools, options, markers)
+        check_count(len(items), context)
+        return _from_messages(tokenizer, items, tools, options, markers, context)
     wrong = [i for i in items if not is_whole(i)]
     if wrong:
         message = f"a prompt list holds token ids or messages, not {wrong[0]!r}"
@@ -71,12 +77,13 @@ def make_prompt(
     return Prompt(tuple(items), "")
 
 
-def _from_messages(
+def _from_messages(  # noqa: PLR0913, PLR0917 - all that a prompt is made from
     tokenizer: Any,  # noqa: ANN401
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     options: Mapping[str, Any],
     markers: ContentMarkers | None,
+    context: int | None,
 ) -> Prompt:
     template = template_source(tokenizer, tools, options)
 
@@ -95,6 +102,7 @@ def _from_messages(
             " give its text, or null for none"
         ) from error
     require_text(text)
+    check_length(tokenizer, text, context)
     if markers is None:
         ids = tokenizer.encode(text, add_special_tokens=False)
     else:

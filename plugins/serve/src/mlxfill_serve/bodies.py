@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
 from pydantic_core import PydanticCustomError
 
 MOST_TOKENS = (1 << 31) - 1
@@ -188,7 +188,7 @@ class Asked(Options):
 class ChatBody(Asked):
     """``POST /v1/chat/completions``."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1), FailFast()]
     tools: Annotated[list[Tool], Field(max_length=1024)] | None = None
     tool_choice: Literal["none", "auto", "required"] | Chosen | Allowing | None = None
     parallel_tool_calls: bool | None = None

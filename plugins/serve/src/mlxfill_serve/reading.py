@@ -48,9 +48,15 @@ async def read_body(
         raise ApiError(408, said, code="timeout", headers={"Connection": "close"}) from None
     request.state.heard = heard = hear(parse(raw), kind, strict=strict)
     try:
-        return kind.model_validate(heard.body)
+        return kind.model_validate(_with_one_unknown(heard.body, kind))
     except ValidationError as error:
         raise refusal(error, kind) from None
+
+
+def _with_one_unknown(value: dict[str, Any], kind: type[BaseModel]) -> dict[str, Any]:
+    """A body without unknown fields after the first: there may be a million."""
+    unknown = next((key for key in value if key not in kind.model_fields), None)
+    return {k: v for k, v in value.items() if k in kind.model_fields or k == unknown}
 
 
 async def read_bytes(request: Request, limit: int) -> bytes:

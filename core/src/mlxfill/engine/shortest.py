@@ -1,0 +1,49 @@
+"""The fewest tokens that a text can have, known before it is split: a long one takes seconds."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from mlxfill.errors import InputError
+
+DROPPING = ("Removed", "Whitespace")
+"""Steps before the split that leave out parts of a text."""
+
+
+def check_count(messages: int, context: int | None) -> None:
+    """Raise ``InputError`` for more messages than there are tokens in the context."""
+    if context is not None and messages > context:
+        said = f"the prompt has {messages} messages; the model's context is {context} tokens"
+        raise InputError(said)
+
+
+def check_length(tokenizer: Any, text: str, context: int | None) -> None:  # noqa: ANN401
+    """Raise ``InputError`` for a text that must have more tokens than the context."""
+    if context is None or len(text) <= context:
+        return
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+    longest = _longest(backend)
+    if longest and backend.normalizer is not None:
+        text = backend.normalizer.normalize_str(text)
+    fewest = len(text.encode()) // longest if longest else 0
+    if fewest > context:
+        said = f"the prompt has at least {fewest} tokens; the model's context is {context}"
+        raise InputError(said)
+
+
+@lru_cache(maxsize=4)
+def _longest(backend: Any) -> int:  # noqa: ANN401 - of the library tokenizers
+    """Most bytes of a text that one token stands for; 0 where that is not known."""
+    if not hasattr(backend, "pre_tokenizer"):
+        return 0
+    steps, normal = repr(backend.pre_tokenizer), repr(backend.normalizer)
+    if "ByteLevel" not in steps or any(word in steps for word in DROPPING):
+        return 0
+    if normal not in {"None", "NFC()"} or getattr(backend.model, "unk_token", None) is not None:
+        return 0
+    added = backend.get_added_tokens_decoder().values()
+    if any(token.lstrip or token.rstrip for token in added):
+        return 0
+    letters = max(map(len, backend.get_vocab(with_added_tokens=False)))  # each stands for a byte
+    return max([letters, *(len(token.content.encode()) for token in added)])
