@@ -44,5 +44,5 @@ def test_one_mistake_is_told(
 
     request = Request({"type": "http", "headers": []}, receive)
     with pytest.raises(ApiError, match=told):
-        asyncio.run(read_body(request, ChatBody, 8_000_000, 5))
+        asyncio.run(read_body(request, ChatBody, 8_000_000, 5, strict=True))
     assert counts == [1]
