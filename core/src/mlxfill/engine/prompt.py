@@ -34,12 +34,11 @@ class Prompt:
     messages: tuple[Mapping[str, Any], ...] | None = None
 
 
-def make_prompt(
+def make_prompt(  # noqa: PLR0913, PLR0917 - all that a prompt is made from
     tokenizer: Any,  # noqa: ANN401
     given: Any,  # noqa: ANN401
     tools: Sequence[Mapping[str, Any]] | None,
     options: Mapping[str, Any],
-    *,
     markers: ContentMarkers | None = None,
     context: int | None = None,
 ) -> Prompt:
