@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from mlxfill.engine.calls import read_calls
     from mlxfill.engine.compat import stream_generate
     from mlxfill.engine.prompt import Prompt
+    from mlxfill.engine.promptscores import PromptScores
     from mlxfill.engine.sections import ReplySections
     from mlxfill.errors import (
         BackendMissingError,
@@ -116,6 +117,7 @@ __all__ = [
     "Policy",
     "Prompt",
     "PromptCache",
+    "PromptScores",
     "Proposal",
     "ProposalSource",
     "ReplySections",
@@ -154,6 +156,7 @@ _HOMES = {
     "Piece": "mlxfill.engine",
     "Prompt": "mlxfill.engine.prompt",
     "PromptCache": "mlxfill.engine",
+    "PromptScores": "mlxfill.engine.promptscores",
     "ReplySections": "mlxfill.engine.sections",
     "Result": "mlxfill.engine",
     "RowScheduler": "mlxfill.engine",

@@ -14,7 +14,8 @@ Each line imports what stands below it, never what stands above (``lint-imports`
     run                   one request as its caller holds it (collected: what he gets back)
     runstate              what it is made of, and its stages (brake: ends or rests it)
     checkpoint/           a run on the disk, and what it must find again there
-    prefill, loop         the prompt, then token by token; readers, rowloop: of several rows
+    prefill, loop         the prompt, then token by token; promptscores: its scores;
+                          readers, rowloop: of several rows
       course                what both loops know of a reply (method: of other ways to generate)
     forward               windows, steps and chunks through the target; rowforward: of several rows
     session, drafting     ask who guesses, tell what came of it (drafter, telling, guarded)

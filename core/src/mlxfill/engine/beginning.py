@@ -76,6 +76,7 @@ class Beginning:
         """
         options, bounds = self._options, self._engine.config.cache
         wanted = options.session is not None or bounds.every_request
+        wanted = wanted and options.prompt_logprobs is None  # all of the prompt is to be read
         unfit = (options.cache, options.prompt_cache, options.input_embeddings, options.snapshot_at)
         others = (options.kv_bits, options.max_kv_size)
         return wanted and bounds.max_entries > 0 and all(o is None for o in (*unfit, *others))

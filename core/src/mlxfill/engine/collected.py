@@ -19,6 +19,7 @@ def collected(run: RunState) -> Result:
     tokenizer, tools = request.tokenizer, request.tools
     asked = end_of_prompt(tokenizer, request.prompt_ids, request.prompt_text)
     reasoning, content, bodies = reply_apart(tokenizer, asked, reply.text, tools=bool(tools))
+    scores = run.prefill.scores if options.prompt_logprobs is not None else None
     return Result(
         text=reply.text,
         tokens=reply.tokens,
@@ -29,6 +30,8 @@ def collected(run: RunState) -> Result:
         tool_calls=[call for body in bodies for call in read_calls(tokenizer, body, tools)],
         logprobs=reply.logprobs if options.logprobs else None,
         top_logprobs=reply.top_logprobs if options.top_logprobs else None,
+        prompt_logprobs=scores.logprobs if scores else None,
+        prompt_top_logprobs=scores.top_logprobs if scores else None,
         cache=_kept(run) if options.keep_cache else None,
         reasoning=reasoning,
         content=content,

@@ -104,23 +104,26 @@ class Forwarder:
 
     # --- prompt -------------------------------------------------------------------
 
-    def prefill(self, ids: Sequence[int], embeddings: mx.array | None = None) -> None:
+    def prefill(self, ids: Sequence[int], embeddings: mx.array | None = None) -> mx.array:
         """Forward the next ids of the prompt, without a head, and evaluate the caches.
 
-        ``embeddings`` ``[1, L, H]`` stand in for the ids.
+        :param embeddings: ``[1, L, H]``, stand in for the ids.
+        :returns: logits ``[1, L, V]``, lazy: whoever drops them pays for no head.
         """
-        self._take_in(ids, embeddings)
+        logits = self._take_in(ids, embeddings)
         if len(ids) == self.options.prefill_step_size:  # large buffers that nobody needs again
             mx.clear_cache()
+        return logits
 
-    def _take_in(self, ids: Sequence[int], embeddings: mx.array | None = None) -> None:
+    def _take_in(self, ids: Sequence[int], embeddings: mx.array | None = None) -> mx.array:
         self.adapt()
         with mx.stream(self.stream):
-            self._forward(row(ids)[None], embeddings)
+            logits = self._forward(row(ids)[None], embeddings)
             self._quantize()
             told = self.options.on_layer
             evaluate(self.caches, [] if told is None else [told])
         self.held += len(ids)
+        return logits
 
     def _forward(self, ids: mx.array, embeddings: mx.array | None) -> mx.array:
         """``[1, L]`` ids to logits ``[1, L, V]``; what is tapped is then in ``last_taps``."""

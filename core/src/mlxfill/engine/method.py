@@ -30,6 +30,7 @@ def check_method(method: GenerationMethod, options: Options, *, held: bool) -> N
         "schema": held,
         "logprobs": options.logprobs,
         "top_logprobs": options.top_logprobs > 0,
+        "prompt_logprobs": options.prompt_logprobs is not None,
         "cache": options.cache is not None,
         "prompt_cache": options.prompt_cache is not None,
         "input_embeddings": options.input_embeddings is not None,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Sampler = Callable[[mx.array], mx.array]
 
 
+NOT_SCORED = ("cache", "prompt_cache", "input_embeddings", "checkpoint", "on_checkpoint")
 _CALL = legal.has("__call__")
 
 
@@ -52,6 +53,8 @@ class Options:
     reply to it.
     ``stop``: texts before which the reply ends; in what the model thinks only with
     ``stop_in_reasoning``.
+    ``prompt_logprobs``: score the tokens of the prompt as well, and so many of the likeliest for
+    each place; the prompt is then read anew, and with ``max_tokens`` 0 nothing else is done.
     ``special_tokens_in_content``: what a marker of the model (``<|im_end|>``) is that stands in the
     text of a message or tool: "control", as mlx-lm has it, or "text" like any other.
     ``adapters``: name of a mounted LoRA adapter that is on for this request (mlx-lm's word for
@@ -64,6 +67,7 @@ class Options:
     stop_in_reasoning: bool = False
     logprobs: bool = False
     top_logprobs: int = field(default=0, validator=rules.whole(0))
+    prompt_logprobs: int | None = field(default=None, validator=rules.whole(0, optional=True))
     prefill_step_size: int = field(default=2048, validator=rules.whole(1))
     max_kv_size: int | None = field(default=None, validator=rules.whole(1, optional=True))
     kv_bits: int | None = field(default=None, validator=rules.one_of(None, 2, 3, 4, 6, 8))
@@ -108,6 +112,12 @@ class Options:
         if self.cache is not None and self.prompt_cache is not None:
             message = "give either cache (stays yours) or prompt_cache (updated in place), not both"
             raise InputError(message)
+        if self.prompt_logprobs is not None:
+            for name in NOT_SCORED:
+                if getattr(self, name) is not None:
+                    raise InputError(
+                        f"prompt_logprobs reads all of the prompt anew: leave out {name}"
+                    )
         if self.kv_bits is not None and self.max_kv_size is not None:
             raise InputError(
                 f"kv_bits {self.kv_bits} cannot be used with max_kv_size {self.max_kv_size}: mlx-lm"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
+
+from mlxfill.engine.promptscores import CHUNK, PromptScores
 from mlxfill.engine.results import PromptCache
 from mlxfill.model.reading import one_id, row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import mlx.core as mx
 
     from mlxfill.engine.drafting import Drafting
     from mlxfill.engine.forward import Forwarder
@@ -23,7 +24,7 @@ class Prefill:
     """Forwards what the caches do not hold yet; everyone who wants to hears of each chunk.
 
     ``tokens`` are the session's at first: unnamed ones of an mlx-lm ``prompt_cache``, then the
-    prompt's.
+    prompt's.  ``scores``: of its tokens, where they were asked for.
     """
 
     def __init__(
@@ -38,6 +39,8 @@ class Prefill:
         self._tokens = tuple(tokens)
         self._options, self._forwarder = options, forwarder
         self._drafting, self._deposit = drafting, deposit
+        wanted = options.prompt_logprobs
+        self.scores = None if wanted is None else PromptScores(wanted)
         at = options.snapshot_at
         snapshots = () if at is None else (at + forwarder.unnamed,)
         self._stops = (*snapshots, *(deposit.boundaries if deposit else ()))
@@ -51,6 +54,7 @@ class Prefill:
     def ahead(self) -> int:
         """Tokens of the next chunk: up to where somebody wants the caches, 0 at the end."""
         held, step = self._forwarder.held, self._options.prefill_step_size
+        step = step if self.scores is None else min(step, CHUNK)
         stops = (stop - held for stop in self._stops if stop > held)
         size: int = min(self.left, step, *stops)
         return size
@@ -74,7 +78,11 @@ class Prefill:
         if embeddings is not None:
             first = self._forwarder.held - self._forwarder.unnamed
             embeddings = embeddings[None, first : first + len(ids)]
-        self._forwarder.prefill(ids, embeddings)
+        held = self._forwarder.held
+        logits = self._forwarder.prefill(ids, embeddings)
+        if self.scores is not None:
+            with mx.stream(self._forwarder.stream):
+                self.scores.take(logits[0], self._tokens[held + 1 : held + 1 + len(ids)])
         self.took(len(ids))
 
     def took(self, count: int) -> None:

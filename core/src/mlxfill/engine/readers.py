@@ -131,7 +131,7 @@ class Readers:
     def _kind(self, run: RunState) -> object | None:
         """What runs must have in common to read together; None: this one reads alone."""
         options, forwarder = run.options, run.forwarder
-        if run.alone or options.kv_bits is not None:
+        if run.alone or options.kv_bits is not None or run.prefill.scores is not None:
             return None
         key = layout(forwarder.caches)
         if key is None or self._engine.learnt.readings() is Readings.NONE:

@@ -104,7 +104,8 @@ class Result:
     ``text``, with the markup of calls; all of it where nothing was thought.
     ``tool_calls``: ``{"name": ..., "arguments": {...}}`` each.  When asked for, ``logprobs``: one
     a token, natural logarithms; ``top_logprobs``: (id, log-probability) pairs a token, best first;
-    ``cache``: to begin another request with.
+    ``prompt_logprobs`` and ``prompt_top_logprobs``: the same of the prompt, whose first token has
+    none; ``cache``: to begin another request with.
     """
 
     text: str
@@ -117,6 +118,8 @@ class Result:
     logprobs: list[float] | None = field(default=None, repr=_number)
     top_logprobs: list[list[tuple[int, float]]] | None = field(default=None, repr=_number)
     cache: PromptCache | None = None
+    prompt_logprobs: list[float | None] | None = field(default=None, repr=_number)
+    prompt_top_logprobs: list[list[tuple[int, float]]] | None = field(default=None, repr=_number)
     reasoning: str = field(default="", repr=False)
     content: str = field(default=Factory(lambda self: self.text, takes_self=True), repr=False)
 
@@ -135,9 +138,12 @@ class Result:
         }
         if self.logprobs is not None:
             data["logprobs"] = [finite(p) for p in self.logprobs]
-        if self.top_logprobs is not None:
-            tops = self.top_logprobs
-            data["top_logprobs"] = [[(token, finite(p)) for token, p in top] for top in tops]
+        if self.prompt_logprobs is not None:
+            data["prompt_logprobs"] = [finite(p) for p in self.prompt_logprobs]
+        for name in ("top_logprobs", "prompt_top_logprobs"):
+            tops = getattr(self, name)
+            if tops is not None:
+                data[name] = [[(token, finite(p)) for token, p in top] for top in tops]
         return data
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from mlxfill.contracts import Fault, Request
     from mlxfill.engine.options import Options
+    from mlxfill.engine.promptscores import PromptScores
     from mlxfill.engine.results import Piece, Result, Stats
     from mlxfill.engine.runstate import RunState
 
@@ -44,6 +45,11 @@ class Run:
     def stats(self) -> Stats:
         """Grows while it runs."""
         return self.state.stats
+
+    @property
+    def prompt_scores(self) -> PromptScores | None:
+        """Log-probabilities of the prompt's tokens, once they are read, where asked for."""
+        return self.state.prefill.scores
 
     @property
     def faults(self) -> Sequence[Fault]:

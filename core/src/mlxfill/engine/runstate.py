@@ -115,7 +115,10 @@ class RunState:
     def emitted(self) -> Generator[Emitted, None, None]:
         """Tokens without text: prefill, then the decode loop.  EOS is left in ``ending``."""
         if self.options.max_tokens == 0:
-            self.ending = Ending("length")
+            if self.prefill.scores is not None:
+                for _ in self.prefilling():
+                    pass
+            self.ending = self.ending or Ending("length")
             return
         if self.method is not None:
             yield from self._by_method(self.method)

@@ -52,11 +52,12 @@ class WatchedForwarder(Forwarder):
     on_window: Callable[[Window], None] | None = None
     on_misaligned: Callable[[str], None] | None = None
 
-    def prefill(self, ids: Sequence[int], embeddings: mx.array | None = None) -> None:
+    def prefill(self, ids: Sequence[int], embeddings: mx.array | None = None) -> mx.array:
         """As of ``Forwarder``."""
         self._check(f"before prompt token {self.held + 1}")
-        super().prefill(ids, embeddings)
+        logits = super().prefill(ids, embeddings)
         self._check(f"after prompt token {self.held}")
+        return logits
 
     def step(
         self,

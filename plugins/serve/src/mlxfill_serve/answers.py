@@ -13,8 +13,9 @@ from attrs import field, frozen
 from starlette.responses import JSONResponse, StreamingResponse
 
 from mlxfill_serve.auditing import audit_told
+from mlxfill_serve.choices import TextChoice
 from mlxfill_serve.errors import ApiError
-from mlxfill_serve.jobs import Audited, Ended, Token
+from mlxfill_serve.jobs import Audited, Ended, Scored, Token
 from mlxfill_serve.usage import usage
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from mlxfill import Stats
-    from mlxfill_serve.choices import ChatChoice, TextChoice
+    from mlxfill_serve.choices import ChatChoice
     from mlxfill_serve.generation import Generation
     from mlxfill_serve.metrics import Metrics
 
@@ -147,6 +148,8 @@ class Answer(ABC):
         choice = self.choices[index]
         if isinstance(what, Token):
             return list(choice.feed(what))
+        if isinstance(what, Scored) and isinstance(choice, TextChoice):
+            return list(choice.scored(what.tokens))
         if isinstance(what, Audited):
             self.audits.append(audit_told(what.found, choice.tokenizer.decode))
         return list(choice.end(what)) if isinstance(what, Ended) else []

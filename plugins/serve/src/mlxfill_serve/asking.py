@@ -165,6 +165,8 @@ def completion_questions(body: CompletionBody, settings: ServeSettings) -> list[
         options["logprobs"] = True
         tops = max(int(body.logprobs), body.top_logprobs or 0)
         options["top_logprobs"] = tops
+        if body.echo:
+            options["prompt_logprobs"] = tops
     prompts, ends = _prompts(body.prompt), ends_of(body, options)
     most, audit = most_tokens(body, settings, len(prompts)), _audit(body, settings)
     return [Question(prompt, None, options, most, audit, ends=ends) for prompt in prompts]

@@ -8,7 +8,7 @@ from mlxfill_serve.logprobs import TextLogprobs, TokenTexts, chat_logprobs
 from mlxfill_serve.reply import CallArguments, CallBegun, CallBroken, Content, Reasoning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from mlxfill import Stats
     from mlxfill_serve.jobs import Ended, Token
@@ -175,6 +175,12 @@ class TextChoice:
     def opening(self) -> dict[str, Any]:
         """The first chunk: what is echoed."""
         return self._chunk(self.echoed)
+
+    def scored(self, prompt: Sequence[Token]) -> Iterator[dict[str, Any]]:
+        """The log-probabilities of the prompt, which is echoed."""
+        if self._logprobs is not None:
+            told = self._logprobs.add_prompt(prompt, self.echoed)
+            yield {**self._chunk(""), "logprobs": told}
 
     def feed(self, token: Token) -> Iterator[dict[str, Any]]:
         """What a token brings, as an entry of ``choices``."""

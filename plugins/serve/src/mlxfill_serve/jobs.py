@@ -38,6 +38,13 @@ class Opened:
 
 
 @frozen
+class Scored:
+    """The tokens of a prompt that was read; the first has no log-probability."""
+
+    tokens: list[Token]
+
+
+@frozen
 class Ended:
     """No more tokens.  ``last``: nothing else follows, either."""
 
@@ -53,7 +60,7 @@ class Audited:
     found: Audit
 
 
-Event = Opened | Token | Ended | Audited | Exception
+Event = Opened | Scored | Token | Ended | Audited | Exception
 
 
 @define(eq=False)
@@ -62,7 +69,7 @@ class Job:
 
     ``index`` tells the jobs of one request apart, which share a mailbox.  ``gone``: set by the
     handler when nobody listens any more; the engine's thread then drops the run.  ``audited``: the
-    run when it is to be audited.
+    run when it is to be audited.  ``scored``: whether log-probabilities of the prompt were told.
     """
 
     open: Opener
@@ -71,6 +78,7 @@ class Job:
     timeout: float = 600.0
     gone: bool = False
     audited: AuditedRun | None = None
+    scored: bool = False
     born: float = field(factory=time.monotonic)
 
     def tell(self, event: Event) -> None:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from mlxfill_serve.jobs import Token
 
@@ -99,21 +99,52 @@ class TextLogprobs:
     """
 
     def __init__(self, tokenizer: Any, offset: int) -> None:  # noqa: ANN401
-        """``offset``: characters before the first token."""
+        """``offset``: characters before the first token of the reply."""
+        self._tokenizer = tokenizer
+        self._part = _Part(tokenizer, offset)
+        self.whole = _table()
+
+    def add(self, token: Token) -> dict[str, list[Any]]:
+        """The same of the next token of the reply alone."""
+        return self._noted(self._part.told(token))
+
+    def add_prompt(self, tokens: Sequence[Token], echoed: str) -> dict[str, list[Any]]:
+        """The same of the tokens of the prompt, which comes first; the first of them has none."""
+        part, told = _Part(self._tokenizer, 0), _table()
+        for at, token in enumerate(tokens):
+            entry = part.told(token)
+            if not at:
+                entry["token_logprobs"] = entry["top_logprobs"] = [None]
+                if self._is_beginning(token, echoed):
+                    part = _Part(self._tokenizer, 0)
+            for key, values in entry.items():
+                told[key] += values
+        return self._noted(told)
+
+    def _is_beginning(self, token: Token, echoed: str) -> bool:
+        """Whether a tokenizer has put its own token before a text that was sent without it."""
+        tokenizer = self._tokenizer
+        return token.id == tokenizer.bos_token_id and not echoed.startswith(tokenizer.bos_token)
+
+    def _noted(self, told: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        for key, values in told.items():
+            self.whole[key] += values
+        return told
+
+
+class _Part:
+    """Prompt or reply: a text that is decoded on its own."""
+
+    def __init__(self, tokenizer: Any, offset: int) -> None:  # noqa: ANN401
+        """``offset``: characters before it."""
         self._texts, self._stream = TokenTexts(tokenizer), tokenizer.detokenizer
         self._offset = self._last = offset
         self._first = True
-        self.whole: dict[str, list[Any]] = {
-            "tokens": [],
-            "token_logprobs": [],
-            "top_logprobs": [],
-            "text_offset": [],
-        }
 
-    def add(self, token: Token) -> dict[str, list[Any]]:
-        """The same of the next token alone."""
+    def told(self, token: Token) -> dict[str, list[Any]]:
+        """What is said of its next token."""
         if token.id is None:
-            return {}
+            return _table()
         tops: dict[str, float] = {}
         for each, logprob in token.tops or ():
             key = self._texts.key(each, first=self._first)
@@ -129,9 +160,11 @@ class TextLogprobs:
         self._stream.add_token(token.id)
         self._offset += len(self._stream.last_segment)
         self._first = False
-        for name, values in told.items():
-            self.whole[name] += values
         return told
+
+
+def _table() -> dict[str, list[Any]]:
+    return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
 
 
 def _finite(logprob: float | None) -> float:

@@ -12,7 +12,7 @@ from mlxfill import AuditedRun, MlxfillError, RowScheduler
 from mlxfill_serve.audits import Audits
 from mlxfill_serve.errors import ApiError, dead_engine, hung_engine, leaving, timed_out
 from mlxfill_serve.faultlog import FaultLog
-from mlxfill_serve.jobs import Ended, Opened, Token
+from mlxfill_serve.jobs import Ended, Opened, Scored, Token
 from mlxfill_serve.readers import Readers
 from mlxfill_serve.settings import ServeSettings
 from mlxfill_serve.threads import begin
@@ -20,7 +20,7 @@ from mlxfill_serve.threads import begin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mlxfill import Engine, Piece, Run
+    from mlxfill import Engine, Piece, PromptScores, Run
     from mlxfill_serve.jobs import Job
 
 PATIENCE = 3
@@ -246,6 +246,9 @@ class EngineThread:
         job = self._jobs.get(run)
         if job is None:
             return
+        if run.prompt_scores is not None and not job.scored:
+            job.scored = True
+            job.tell(_scored(run, run.prompt_scores))
         if piece.token is not None or piece.text:
             job.tell(_token(piece))
         if piece.finish_reason is not None:
@@ -280,6 +283,11 @@ def _warm_up(engine: Engine) -> None:
     if holding:
         with suppress(MlxfillError):  # told to whoever asks for a schema
             engine.check([0], schema={"enum": [0]})
+
+
+def _scored(run: Run, scores: PromptScores) -> Scored:
+    each = zip(run.request.prompt_ids, scores.logprobs, scores.top_logprobs, strict=True)
+    return Scored([Token("", token, "prompt", logprob, tops) for token, logprob, tops in each])
 
 
 def _token(piece: Piece) -> Token:
