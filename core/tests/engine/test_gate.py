@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfill.engine.gate import CostCurve, Gate, Survival, points_from
+from mlxfill.engine.gate import CostCurve, Drafts, Gate, Survival, points_from
 from mlxfill.testing import Guest, engine_with, plain, shared_model
 
 PROMPT = [7, 30, 9, 30, 11, 4]
@@ -139,7 +139,7 @@ def test_a_depth_is_never_beyond_the_limit_nor_a_bad_bet(
     gate = Gate(curve)
     plan = gate.plan(survival(rate), 0, limit)
     assert 0 <= plan.depth <= limit
-    if plan.depth:
+    if plan.depth and not plan.tries:
         expected = sum(rate**i for i in range(plan.depth + 1))
         assert expected > curve.cost(1 + plan.depth)
         assert plan.gain == pytest.approx(expected - curve.cost(1 + plan.depth))
@@ -152,7 +152,7 @@ def test_where_ids_cost_steps_the_gate_stays_closed() -> None:
     for rate in (0.1, 0.5, 0.9, 0.99):
         for _ in range(100):
             assert gate.plan(survival(rate), 0, 16).depth == 0
-            gate.purse.stepped()
+            gate.budget.earn()
 
 
 def test_where_windows_are_free_depth_grows_with_acceptance() -> None:
@@ -168,8 +168,8 @@ def test_a_gate_that_is_off_takes_all_that_is_offered() -> None:
 
 
 def test_expensive_drafts_are_not_made() -> None:
-    cheap = Gate(CostCurve.free()).plan(survival(0.6), 0, 8, draft_cost=lambda _: 0.0)
-    dear = Gate(CostCurve.free()).plan(survival(0.6), 0, 8, draft_cost=lambda _: 0.9)
+    cheap = Gate(CostCurve.free()).plan(survival(0.6), 0, 8, drafts=Drafts(lambda _: 0.0))
+    dear = Gate(CostCurve.free()).plan(survival(0.6), 0, 8, drafts=Drafts(lambda _: 0.9))
     assert cheap.depth > 0
     assert dear.depth == 0
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mlxfill.engine.gate import CostCurve, Gate, Purse, Survival, bucket_of, points_from, quiet
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from mlxfill.engine.budget import Budget, Tries
+from mlxfill.engine.gate import (
+    BUBBLE,
+    CostCurve,
+    Drafts,
+    Gate,
+    Survival,
+    bucket_of,
+    points_from,
+    quiet,
+)
 
 # --- costs -----------------------------------------------------------------------------------
 
@@ -120,7 +127,7 @@ def test_what_is_seen_between_points_is_a_new_point() -> None:
     assert curve.cost(4) == 4.0
     assert curve.cost(6) == 6.0
     assert observed(curve, 4, 20.0) == [3.0]
-    assert curve.cost(6) == 5.5
+    assert curve.cost(8) == pytest.approx(1 + 7 * 2 / 3)
     assert curve.points.keys() == {1, 4, 8}
 
 
@@ -192,48 +199,113 @@ def test_a_round_yields_what_survives() -> None:
     )
 
 
-# --- the purse -----------------------------------------------------------------------------------
+# --- the budget ----------------------------------------------------------------------------------
 
 
 def test_a_request_begins_with_a_stake_and_what_was_saved() -> None:
-    for before, after in ((-3.0, 1.0), (0.5, 1.0), (1.0, 1.0), (2.5, 2.5), (4.0, 4.0), (90.0, 4.0)):
-        purse = Purse(before)
-        purse.renew()
-        assert purse.steps == after
-    assert Purse().steps == 1.0
+    for before, after in (
+        (-3.0, 1.0),
+        (0.5, 1.0),
+        (1.0, 1.0),
+        (1.25, 1.25),
+        (1.5, 1.5),
+        (90.0, 1.5),
+    ):
+        budget = Budget(before)
+        budget.renew()
+        assert budget.steps == after
+    assert Budget().steps == 1.0
 
 
 def test_plain_steps_bear_interest_up_to_a_bound() -> None:
-    purse = Purse(1.0)
-    purse.stepped()
-    assert purse.steps == pytest.approx(1.01)
+    budget = Budget(1.0)
+    budget.earn()
+    assert budget.steps == pytest.approx(1.01)
     for _ in range(1000):
-        purse.stepped()
-    assert 4.0 <= purse.steps < 4.02
-    won = Purse(60.0)
-    won.stepped()
+        budget.earn(1)
+    assert budget.steps == 2.0
+    won = Budget(60.0)
+    won.earn()
     assert won.steps == 60.0
 
 
-def test_a_gate_renews_the_purse_that_it_is_given_or_has_its_own() -> None:
-    purse = Purse(-2.0)
-    gate = Gate(CostCurve.free(), purse=purse)
-    assert gate.purse is purse
-    assert purse.steps == 1.0
-    assert Gate(CostCurve.free()).purse.steps == 1.0
+def test_what_is_owed_has_a_bound() -> None:
+    budget = Budget(1.0)
+    budget.book(-2.0)
+    assert budget.steps == pytest.approx(-1.5)  # a lost step counts a little more
+    budget.book(-900.0)
+    assert budget.steps == -4.0
+    budget.book(1.0)
+    assert budget.steps == -3.0
 
 
-def test_what_is_paid_is_gone() -> None:
-    gate = Gate(CostCurve.free(), purse=Purse(2.0))
-    assert gate.pay(1.5)
-    assert gate.purse.steps == 0.5
-    assert not gate.pay(0.6)
-    assert gate.purse.steps == 0.5
-    assert gate.pay(0.5)
-    assert gate.purse.steps == 0.0
-    off = Gate(CostCurve.free(), enabled=False)
-    assert off.pay(5.0)
-    assert off.purse.steps == -4.0
+def test_a_gate_renews_the_budget_that_it_is_given_or_has_its_own() -> None:
+    budget = Budget(-2.0)
+    gate = Gate(CostCurve.free(), budget=budget)
+    assert gate.budget is budget
+    assert budget.steps == 1.0
+    assert Gate(CostCurve.free()).budget.steps == 1.0
+
+
+def stepping(*times: float, points: dict[int, float] | None = None) -> CostCurve:
+    curve = CostCurve(points or {1: 1.0, 8: 1.5})
+    for ms in times:
+        curve.observe(1, ms)
+    return curve
+
+
+def test_time_is_booked_in_steps() -> None:
+    gate = Gate(stepping(10.0, 10.0), budget=Budget(1.5))
+    assert gate.charge(0.015, 1) == pytest.approx(-0.5)
+    assert gate.charge(0.025, 4) == pytest.approx(1.5)
+    assert gate.budget.steps == pytest.approx(2.5)
+
+
+def test_a_stall_is_cut_and_nothing_is_won_by_no_token() -> None:
+    gate = Gate(stepping(10.0, 10.0), budget=Budget(2.0))
+    assert gate.charge(5.0, 1, most=3.0) == pytest.approx(-2.0)
+    assert gate.charge(0.001, 1) == 0.0  # it held a step at least
+
+
+def test_a_step_costs_what_the_mean_says_unless_the_newest_are_quicker() -> None:
+    assert stepping(*[10.0] * 14, 30.0, 10.0).mean_ms == pytest.approx((15 * 10 + 20) / 16)
+    assert stepping(*[10.0] * 14, 5.0, 5.0).mean_ms == pytest.approx(6.0)
+    assert stepping().mean_ms == 0.0
+
+
+def test_tries_come_ever_more_rarely_until_one_pays() -> None:
+    tries, at = Tries(), list[int]()
+    for token in range(9000):
+        tries.rested += 1
+        if tries.due:
+            at.append(token)
+            tries.begin()
+    assert [b - a for a, b in pairwise(at)][:3] == [32, 64, 128]
+    tries.rested = 4095
+    assert not tries.late
+    tries.rested = 4096
+    assert tries.late
+    tries.paid()
+    assert tries.patience == 16
+
+
+def test_sizes_that_no_window_proved_may_cost_a_step_an_id() -> None:
+    curve = stepping(10.0, points={1: 1.0, 2: 1.1, 8: 1.4, 16: 2.0})
+    assert [curve.worst(n) for n in (1, 2, 8)] == [1.0, 2.0, 8.0]
+    for _ in range(9):
+        curve.observe(8, 14.0)
+    assert curve.worst(8) == pytest.approx(1.4)
+    assert curve.worst(4) == pytest.approx(1.4)
+    assert curve.worst(10) == pytest.approx(3.4)
+    assert CostCurve({1: 1.0, 8: 1.4}, fixed=True).worst(8) == 1.4
+
+
+def test_what_a_window_shows_corrects_the_sizes_that_were_only_measured_at_the_start() -> None:
+    curve = stepping(10.0, points={1: 1.0, 2: 2.0, 32: 32.0})
+    for _ in range(30):
+        curve.observe(2, 11.0)
+    assert curve.cost(2) == pytest.approx(1.1, abs=0.01)
+    assert curve.cost(32) < 5
 
 
 @pytest.mark.parametrize(
@@ -252,9 +324,9 @@ def test_a_window_wins_its_tokens_and_costs_its_ids(
     drafted: int, accepted: int, draft_cost: float, won: float
 ) -> None:
     curve = CostCurve({1: 1.0, 5: 2.0}, rewind=0.2, fixed=True)
-    gate = Gate(curve, purse=Purse(2.0))
+    gate = Gate(curve, budget=Budget(2.0))
     gate.settle(drafted, accepted, draft_cost)
-    assert gate.purse.steps == pytest.approx(2.0 + won)
+    assert gate.budget.steps == pytest.approx(max(2.0 + (won if won > 0 else 1.25 * won), -4.0))
 
 
 def test_times_go_to_the_curve() -> None:
@@ -291,7 +363,7 @@ def test_a_depth_is_the_one_that_yields_most_for_its_cost() -> None:
                 cost -= curve.cost(known) - 1
                 if expected / cost > best:
                     best, wanted, gained = expected / cost, depth, expected - cost
-            plan = Gate(curve, purse=Purse(4.0)).plan(survival, evidence, 6, known)
+            plan = rich(curve).plan(survival, evidence, 6, known)
             assert plan.depth == wanted, (evidence, known)
             assert plan.gain == pytest.approx(gained)
             assert plan.ratio == pytest.approx(best if wanted else 1.0)
@@ -308,26 +380,38 @@ def test_what_is_unlikely_to_be_reached_is_not_drafted() -> None:
         assert Gate(CostCurve.free()).plan(sure(0.5, second), 0, 9).depth == depth
 
 
+def rich(curve: CostCurve) -> Gate:
+    """One that may lose what it likes."""
+    gate = Gate(curve)
+    gate.budget.steps = 100.0
+    return gate
+
+
+def with_budget(curve: CostCurve, steps: float) -> Gate:
+    gate = Gate(curve)
+    gate.budget.steps = steps
+    return gate
+
+
 def test_no_more_is_bet_than_is_there() -> None:
     curve = CostCurve({1: 1.0, 5: 3.0}, rewind=0.5, fixed=True)
     # A window of two wrong ids costs 2 * 1.5 and yields what a step does: 2 steps lost.
-    for steps, credit, depth in ((1.9, 0.0, 1), (2.1, 0.0, 2), (1.2, 0.0, 0), (1.2, 0.8, 2)):
-        plan = Gate(curve, purse=Purse(steps)).plan(sure(0.99), 0, 2, credit=credit)
-        assert plan.depth == depth, (steps, credit)
+    for steps, depth in ((1.9, 1), (2.1, 2), (1.2, 0)):
+        assert with_budget(curve, steps + 2 * BUBBLE).plan(sure(0.99), 0, 2).depth == depth, steps
 
 
 def test_drafts_are_paid_for() -> None:
-    free = Gate(CostCurve.free(), purse=Purse(4.0))
-    plan = free.plan(sure(0.9), 0, 3, draft_cost=lambda depth: 0.3 / depth)
+    free = rich(CostCurve.free())
+    plan = free.plan(sure(0.9), 0, 3, drafts=Drafts(lambda depth: 0.3 / depth))
     assert plan.depth == 3
     assert plan.gain == pytest.approx(1 + 0.9 + 0.81 + 0.729 - 1.3)
-    dear = free.plan(sure(0.9), 0, 3, draft_cost=lambda _: 1.0)
+    dear = free.plan(sure(0.9), 0, 3, drafts=Drafts(lambda _: 1.0, hopeful=False))
     assert (dear.depth, dear.gain) == (0, 0.0)
-    # What drafts cost may be lost, so it must be there too.
-    for steps, depth in ((1.1, 2), (1.6, 3)):
-        purse = Purse(steps)
-        made = Gate(CostCurve.free(), purse=purse).plan(sure(0.99), 0, 3, draft_cost=lambda _: 0.5)
-        assert made.depth == depth
+    # What drafts cost, and telling, may be lost, so it must be there too.
+    for steps, telling, depth in ((1.1, 0.0, 2), (1.6, 0.0, 3), (1.6, 0.5, 2)):
+        gate = with_budget(CostCurve.free(), steps + 2 * BUBBLE)
+        drafts = Drafts(lambda _: 0.5, telling=telling)
+        assert gate.plan(sure(0.99), 0, 3, drafts=drafts).depth == depth
 
 
 def test_a_gate_that_is_off_drafts_all_that_there_is() -> None:
@@ -336,42 +420,29 @@ def test_a_gate_that_is_off_drafts_all_that_there_is() -> None:
     assert Gate(CostCurve.linear()).enabled
 
 
-def test_a_closed_gate_tries_a_window_where_drafts_are_almost_sure() -> None:
-    """At the 33rd time that it could have, until it has; and only where little can be lost."""
-    cheap = CostCurve({1: 1.0, 2: 2.3, 8: 8.7}, fixed=True)
-
-    def tries(curve: CostCurve, survival: Survival, limit: int, **more: Any) -> list[int]:
-        gate = Gate(curve, purse=Purse(more.pop("steps", 9.0)))
-        gate.purse.steps = 9.0
-        return [gate.plan(survival, 0, limit, **more).depth for _ in range(36)]
-
-    assert tries(cheap, sure(0.99), 7) == [0] * 32 + [7] * 4
-    assert tries(cheap, sure(0.978), 9) == [0] * 32 + [7] * 4
-    assert tries(cheap, sure(0.976), 9) == [0] * 36  # to the seventh less than 0.85
-    assert tries(cheap, sure(0.99), 6) == [0] * 36
-    assert tries(cheap, sure(0.99), 7, draft_cost=lambda _: 0.0) == [0] * 36
+def closed(steps: float) -> Gate:
+    """By a curve that says that nothing pays, and may be wrong."""
+    return with_budget(CostCurve({1: 1.0, 2: 2.3, 8: 8.7}), steps)
 
 
-def windows(gate: Gate, turns: int) -> Sequence[int]:
-    return [gate.plan(sure(0.99), 0, 7).depth for _ in range(turns)]
+def rested(rate: float, tokens: int) -> Survival:
+    survival = sure(rate)
+    survival.tries.rested = tokens
+    return survival
 
 
-def test_after_a_window_a_closed_gate_waits_again() -> None:
-    gate = Gate(CostCurve({1: 1.0, 2: 2.3, 8: 8.7}, fixed=True))
-    gate.purse.steps = 20.0
-    assert windows(gate, 33)[-1] == 7
-    gate.settle(7, 7)
-    assert windows(gate, 33) == [0] * 32 + [7]
-    gate.purse.steps = 7.6  # a wrong window would lose 7.7
-    assert windows(gate, 2) == [0, 0]
-    for enough in (8.7 - 1.0, 7.8):
-        gate.purse.steps = enough
-        assert windows(gate, 1) == [7]
+def test_a_closed_gate_tries_a_window_when_one_is_due_and_may_be_lost() -> None:
+    assert closed(9.0).plan(rested(0.9, 15), 0, 7).depth == 0
+    plan = closed(9.0).plan(rested(0.9, 16), 0, 7)
+    assert (plan.depth, plan.gain, plan.ratio, plan.tries) == (7, 0.0, 1.0, True)
+    assert closed(2.0).plan(rested(0.9, 16), 0, 7).depth == 1
+    assert closed(1.0).plan(rested(0.9, 16), 0, 7).depth == 0  # not even one could be lost
+    assert closed(9.0).plan(rested(0.4, 16), 0, 7).depth == 0  # plain steps tell of those
 
 
-def test_a_try_wins_a_step() -> None:
-    gate = Gate(CostCurve({1: 1.0, 2: 2.3, 8: 8.7}, fixed=True))
-    gate.purse.steps = 20.0
-    plans = [gate.plan(sure(0.99), 0, 7) for _ in range(33)]
-    assert [plan.gain for plan in plans] == [0.0] * 32 + [1.0]
-    assert {plan.ratio for plan in plans} == {1.0}
+def test_a_drafter_that_was_timed_is_tried_by_one_draft() -> None:
+    drafts = Drafts(lambda _: 0.1, proven=3)
+    assert closed(9.0).plan(rested(0.0, 16), 0, 4, drafts=drafts).depth == 1
+    assert closed(9.0).plan(rested(0.3, 16), 0, 4, drafts=Drafts(lambda _: 0.1)).depth > 1
+    hopeless = Drafts(lambda _: 0.1, proven=3, hopeful=False)
+    assert closed(9.0).plan(rested(0.0, 16), 0, 4, drafts=hopeless).depth == 0

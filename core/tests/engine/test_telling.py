@@ -67,18 +67,6 @@ def test_telling_is_weighed_against_what_rounds_save_in_a_reply() -> None:
     assert not each.pays(1)
 
 
-def test_a_try_may_cost_a_hundredth_of_what_went_by() -> None:
-    each = drafter(scripted(PROMPT, 1.0))
-    each.step_ms = 1.0
-    for _ in range(3):
-        each.told(100, 50.0)
-    each.rested = each.patience
-    assert each.may_try(0)
-    assert not each.may_try(100)
-    each.rested = 5001
-    assert each.may_try(100)
-
-
 @pytest.mark.parametrize("asked", [False, True])
 def test_states_of_a_long_prompt_are_not_kept_for_a_drafter_that_does_not_pay(
     *, asked: bool
@@ -171,12 +159,14 @@ def test_a_drafter_at_rest_is_asked_ever_more_rarely() -> None:
     each, asked = resting(scripted(PROMPT, 0.0), replies=4, tokens=60)
     assert asked == sorted(asked, reverse=True)
     assert asked[-1] < asked[0] / 2
-    assert each.rested == 4 * 58  # the first token and the last are no steps that went by
+    assert (
+        each.survival.tries.rested == 4 * 58
+    )  # the first token and the last are no steps that went by
 
 
 def test_steps_of_short_replies_count_as_rest() -> None:
     each, _ = resting(scripted(PROMPT, 0.0), replies=20, tokens=4)
-    assert each.rested == 20 * 2
+    assert each.survival.tries.rested == 20 * 2
 
 
 def test_replies_are_as_long_as_they_were_however_rarely_a_drafter_is_told() -> None:

@@ -114,7 +114,7 @@ class StepClock:
 
     def __init__(self) -> None:
         """Nothing timed yet; ``step_s`` 0: the last step is not to be counted."""
-        self.step_s = 0.0
+        self.step_s = self.lap_s = self.away_s = 0.0
         self._started = self._last_read = self._last_ready = 0.0
 
     def start(self) -> None:
@@ -122,11 +122,12 @@ class StepClock:
         self._started = time.perf_counter()
 
     def read(self) -> None:
-        """A token was read."""
+        """A token was read, ``lap_s`` after the last; the consumer was away for ``away_s``."""
         now = time.perf_counter()
-        step, away = now - self._last_read, self._started - self._last_ready
-        self.step_s = step if self._last_read and away < AWAY * step else 0.0
-        self._last_read = now
+        self.lap_s = now - self._last_read if self._last_read else 0.0
+        self.away_s = max(self._started - self._last_ready, 0.0)
+        self.step_s = self.lap_s if self.away_s < AWAY * self.lap_s else 0.0
+        self._last_read, self._started, self._last_ready = now, 0.0, 0.0
 
     def ready(self) -> None:
         """The consumer has the turn."""

@@ -6,17 +6,19 @@ for each.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 from attrs import define
 
-from mlxfill.engine.counters import COST, END, JUDGED, Counters
-from mlxfill.engine.gate import NOTHING, Gate, Plan
+from mlxfill.engine.budget import INTEREST
+from mlxfill.engine.counters import COST, END, JUDGED, Counters, StepClock
+from mlxfill.engine.gate import NOTHING, STALL, Gate, Plan
 from mlxfill.engine.results import SAMPLED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from mlxfill.engine.drafting import Drafting
     from mlxfill.engine.forward import Forwarder, Judged
@@ -24,9 +26,8 @@ if TYPE_CHECKING:
     from mlxfill.engine.session import Offer, Session
 
 CLEAR_EVERY = 256
-BUBBLE = 0.08
-"""First guess at the share of a step that is lost when the host waits before it dispatches."""
-FOLLOW = 0.1
+MOST_UNASKED = 64
+"""Tokens for which sources are not asked, at most."""
 
 
 @define
@@ -68,7 +69,9 @@ class Course:
         self.counters = Counters()
         self.ending: Ending | None = None
         self.want_logprobs, self.append_chunk = want_logprobs, append_chunk
-        self.bubble = BUBBLE
+        self.waited_s = 0.0
+        self.clock, self.even, self.uneven = StepClock(), True, False
+        self._unasked, self._asking, self.spent_s = 0, 0.0, 0.0
         self._uncleared = 0
         self._burst_open = False
 
@@ -85,9 +88,10 @@ class Course:
     @property
     def silence(self) -> int:
         """Plain tokens after which someone is to be asked again; nobody has an answer before."""
-        if self.session.seats or self.drafting is None:
-            return 0
-        return self.drafting.silence
+        drafter = 0 if self.drafting is None else self.drafting.silence
+        if not self.session.seats:
+            return drafter
+        return self._unasked if self.drafting is None else min(self._unasked, drafter)
 
     # --- offers and plans ----------------------------------------------------------------
 
@@ -106,7 +110,9 @@ class Course:
     def plan_offer(self, offer: Offer) -> Plan:
         """How much of an offer to verify now."""
         limit = min(len(offer.ids), self.room())
-        return self.gate.plan(offer.seat.survival, offer.evidence, limit) if limit > 0 else NOTHING
+        if limit <= 0 or self.gate.blind:
+            return NOTHING
+        return self.gate.plan(offer.seat.survival, offer.evidence, limit)
 
     def wants_hot(self, offer: Offer | None) -> bool:
         """Whether to wait for the sample in flight before anything else is dispatched."""
@@ -125,12 +131,83 @@ class Course:
 
     def promising(self, offer: Offer) -> bool:
         """Whether waiting for the sample in flight is worth the overlap that it costs."""
-        if not self.gate.enabled:
-            return True
+        if not self.gate.enabled or self.gate.blind:
+            return not self.gate.enabled
         survival, evidence = offer.seat.survival, offer.evidence
         limit = min(len(offer.ids), self.room()) - 1
         plan = self.gate.plan(survival, evidence + 1, limit)
-        return survival.rate(evidence) * plan.gain > self.bubble and self.gate.pay(self.bubble)
+        worth_it = plan.tries or survival.rate(evidence) * plan.gain > self.gate.bubble
+        return worth_it and self.gate.bubble <= self.gate.budget.steps
+
+    def rest_sources(self, offer: Offer | None) -> Offer | None:
+        """After an answer that leads to nothing: ask no more for a while where that costs too much.
+
+        Where the host is slower than the device, asking takes time that the budget has to pay for;
+        when it is used up they are asked as often as interest pays for.
+        """
+        budget, self._unasked = self.gate.budget, 0
+        if budget.steps > 0 or not self._asking or not self.session.may_rest:
+            return offer
+        self._unasked = min(math.ceil((self._asking - budget.steps) / INTEREST), MOST_UNASKED)
+        self.session.rest()
+        return None
+
+    # --- what it cost ---------------------------------------------------------------------
+
+    def book_round(
+        self, drafted: int, accepted: int, worst: float, draft_cost: float = 0.0
+    ) -> float:
+        """A window was read: book the time since the last token; the steps that it won.
+
+        ``worst``: steps that it might have cost; ``draft_cost``: of a draft, where no clock tells.
+        """
+        self.clock.read()
+        self.uneven = True
+        self.session.spent()  # is in the time of the round
+        gate, told_s = self.gate, self._told_s()
+        gate.budget.earn(1 + accepted)
+        before = gate.budget.steps
+        if gate.timed and self.clock.lap_s:
+            return self._charge(1 + accepted, worst, told_s)
+        self.spent_s = 0.0
+        gate.settle(drafted, accepted, draft_cost)
+        return gate.budget.steps - before
+
+    def book_step(self) -> None:
+        """A step was read: free, unless something kept it from overlapping with the last one."""
+        self.even, self.uneven = not self.uneven, False
+        spent, gate = self.session.spent(), self.gate
+        if not gate.timed or not gate.enabled:
+            return
+        if not self.even and self.clock.lap_s:
+            self._charge(1, 1.0, self._told_s())
+        elif self.even:
+            hidden = self.waited_s > spent
+            self._asking = 0.0 if hidden else spent * 1e3 / gate.curve.step_ms
+            gate.budget.book(-self._asking)
+
+    def _told_s(self) -> float:
+        """Seconds that went into telling the drafter; what its fund did not cover is booked."""
+        drafting = self.drafting
+        if drafting is None:
+            return 0.0
+        told_s, drafting.told_s = drafting.told_s, 0.0
+        self.gate.budget.book(-drafting.drafter.owes())
+        return told_s
+
+    def _charge(self, tokens: int, worst: float, told_s: float) -> float:
+        """Book the time since the last token, but for what telling the drafter took."""
+        clock = self.clock
+        # A consumer works while a step is in flight, and not beside a window; but it may be away.
+        absent_s = max(clock.away_s - tokens * self.gate.curve.step_ms / 1e3, 0.0)
+        self.spent_s = clock.lap_s - told_s - absent_s
+        return self.gate.charge(self.spent_s, tokens, STALL * worst)
+
+    def handed(self, tokens: Iterable[Emitted]) -> Iterator[Emitted]:
+        """The same tokens, while the clock knows that the consumer has the turn."""
+        self.clock.ready()
+        yield from tokens
+        self.clock.start()
 
     # --- outcomes ------------------------------------------------------------------------
 
@@ -141,6 +218,7 @@ class Course:
         """
         if left_out and self.gate.enabled:
             offer.fate = COST if offer.fate == END else offer.fate
+            offer.seat.survival.tries.rested += len(tokens)
         else:
             offer.fate = JUDGED
         self.session.follow(tokens)
@@ -149,11 +227,6 @@ class Course:
         """The first ids of the open offer went through a window."""
         offer.fate = JUDGED
         self.session.follow(judged.sampled)
-
-    def account(self, origin: str, drafted: int, accepted: int, draft_cost: float = 0.0) -> None:
-        """Count a window of ``drafted`` ids and book what it won or lost."""
-        self.tally(origin, drafted, accepted)
-        self.gate.settle(drafted, accepted, draft_cost)
 
     def tally(self, origin: str, drafted: int, accepted: int) -> None:
         """Count a window of ``drafted`` ids."""

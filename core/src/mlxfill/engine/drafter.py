@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from attrs import define, field
 
-from mlxfill.engine.gate import BUCKETS, DECAY, MARGIN, NEWEST, Survival, bucket_of, quiet
+from mlxfill.engine.budget import Tries
+from mlxfill.engine.gate import BUCKETS, DECAY, MARGIN, NEWEST, QUICKER, Survival, bucket_of, quiet
 from mlxfill.model.reading import weight_bytes
 from mlxfill.sampling import Chooser, Sampling
 
@@ -30,24 +31,18 @@ HOPE, CREDIT = 0.9, 6.0
 """First estimate of a trained drafter's rate, and how many trials it counts for."""
 POOLED = 4.0
 """How many trials of a position the rate of all positions counts for."""
-MOST_CREDIT = 4.0
-"""Steps that an engine bets on a trained drafter, at first and after it has been right."""
-FIRST_REST, LAST_REST = 16, 4096
-"""Plain tokens between two tries of a drafter that did not pay; doubled after each failure."""
-FIRST_LOOK, LAST_LOOK = 32, 256
+FIRST_LOOK, LAST_LOOK = 32, 64
 """Rounds after which plain steps are timed again; doubled each time that drafting went on."""
-BELIEVED = 3
+BELIEVED = 2
 """Timed rounds from which on they, and no longer the first measurement, say what drafts cost."""
 FIRST_REPLY, REPLIES = 128, 8
 """Tokens of a reply before any has ended, and how many of the last ones count."""
-MANY = 32
+MANY = 8
 """Tokens told at once from which on the time says what one of them costs."""
+READ_TOGETHER = 8
+"""How many tokens that are told together cost what a draft does, before the clock tells."""
 LONG_WINDOW = 32
 """Ids of a window that costs, per id, no less than a prompt does."""
-RISK = 0.01
-"""What it may cost to tell of what a try needs, as a share of the plain steps since the last."""
-LITTLE = 0.25
-"""Steps that this may cost in any case."""
 TRIED = 24
 """First drafts after which a drafter must have been right more often than by chance."""
 MOST_DRAFTS = 1024
@@ -88,11 +83,12 @@ class Drafter:
 
     ``cost``: of one draft, in plain steps, as timed at first; None until then.  ``step_ms``: a
     plain step, 0 while nobody timed one.  ``promise``: tokens per plain step of the rounds that
-    were last thought of, what it costs to tell of the prompt left aside.  ``credit``: steps that a
-    request may lose on it before it has won any.  ``rested``: plain tokens since it drafted last;
-    after ``patience`` of them it is tried although it did not pay.  ``rounds``: since plain steps
-    were timed; after ``look_after`` of them they are timed again.  ``judged`` and ``right`` count
-    first drafts of rounds until there are enough to tell it from chance.
+    were last thought of, what it costs to tell of the prompt left aside.  ``fund``: steps that it
+    may cost beyond the budget to tell it what it missed: the first time whatever that takes, since
+    someone mounted it to draft, then what its rounds have won.  ``owed``: what telling cost beyond
+    that.  ``rounds``: since plain steps were timed; after ``look_after`` of them they are timed
+    again.  ``judged`` and ``right`` count first drafts of rounds until there are enough to tell it
+    from chance.
     """
 
     plugin: str
@@ -102,9 +98,8 @@ class Drafter:
     cost: float | None = None
     step_ms: float = 0.0
     promise: float = math.inf
-    credit: float = field()
-    rested: int = 0
-    patience: int = FIRST_REST
+    fund: float = field()
+    owed: float = 0.0
     rounds: int = FIRST_LOOK
     look_after: int = FIRST_LOOK
     judged: int = 0
@@ -112,11 +107,12 @@ class Drafter:
     _replies: deque[int] = field(factory=lambda: deque([FIRST_REPLY], REPLIES), repr=False)
     _telling_ms: deque[float] = field(factory=lambda: deque(maxlen=NEWEST), repr=False)
     _rounds_ms: dict[int, deque[float]] = field(factory=dict, repr=False)
+    _quicker: bool = False
     _fresh: set[int] = field(factory=set, repr=False)
 
-    @credit.default
-    def _advance(self) -> float:
-        return MOST_CREDIT if self.trained else 0.0
+    @fund.default
+    def _trust(self) -> float:
+        return math.inf if self.trained else 0.0
 
     @survival.default
     def _prior(self) -> Survival:
@@ -129,8 +125,9 @@ class Drafter:
 
     def open(self) -> None:
         """A request begins.  A drafter without weights lives on its text: a new one, a new try."""
+        self.rounds = self.look_after  # the machine may have become another one
         if not self.trained:
-            self.rested, self.patience = 0, FIRST_REST
+            self.survival.tries = Tries()
 
     def worth(self, curve: CostCurve) -> float:
         """How many tokens of a prompt may be read again for the sake of its drafts in one reply."""
@@ -151,6 +148,10 @@ class Drafter:
         share = self.share(untold, budget)
         return self.promise * (1.0 - share) > MARGIN
 
+    def affords(self, untold: int) -> bool:
+        """Whether its fund pays for telling it of ``untold`` tokens."""
+        return untold * self.telling <= self.fund
+
     def share(self, untold: int, budget: float = math.inf) -> float:
         """What it costs to tell it of ``untold`` tokens, in plain steps for each token to come."""
         return untold * self.telling / max(min(self._to_come, budget), 1.0)
@@ -161,31 +162,40 @@ class Drafter:
 
         With taps that includes the target's part: they are computed when they are first needed.
         """
-        known = len(self._telling_ms) >= BELIEVED and self.step_ms  # the first also builds kernels
-        return quiet(self._telling_ms) / self.step_ms if known else 0.0
+        guess = (self.cost or 0.0) / READ_TOGETHER
+        if not self._telling_ms or not self.step_ms:
+            return guess
+        steps = quiet(self._telling_ms) / self.step_ms
+        return (
+            steps if len(self._telling_ms) >= BELIEVED else min(steps, guess)
+        )  # kernels are built
 
     def told(self, tokens: int, ms: float) -> None:
         """It was told of ``tokens`` at once, which took ``ms``; a few say nothing of many."""
         if tokens >= MANY:
             self._telling_ms.append(ms / tokens)
+        steps = ms / self.step_ms if self.step_ms else 0.0
+        self.owed += max(steps - self.fund, 0.0)
+        self.fund = 0.0 if math.isinf(self.fund) else max(self.fund - steps, 0.0)
+
+    def owes(self) -> float:
+        """Take what telling cost beyond its fund."""
+        owed, self.owed = self.owed, 0.0
+        return owed
 
     def replied(self, tokens: int) -> None:
         """A reply of so many tokens ended."""
         self._replies.append(tokens)
 
-    def may_try(self, untold: int) -> bool:
-        """Whether it has rested long enough for the try of one that has to be told so much."""
-        return self.due and untold * self.telling <= max(RISK * self.rested, LITTLE)
-
-    @property
-    def due(self) -> bool:
-        """Whether it has rested long enough for a try."""
-        return self.rested >= self.patience
-
     @property
     def costed(self) -> bool:
         """Whether its own rounds say what it costs."""
         return any(len(times) >= BELIEVED for times in self._rounds_ms.values())
+
+    @property
+    def proven(self) -> int:
+        """The deepest round that was timed; 0: nobody knows what its rounds cost."""
+        return max((depth for depth, times in self._rounds_ms.items() if times), default=0)
 
     def draft_cost(self, depth: int, curve: CostCurve) -> float:
         """Cost of each of ``depth`` drafts in plain steps, whatever else a round costs included.
@@ -203,7 +213,12 @@ class Drafter:
 
     def timed(self, depth: int, ms: float) -> None:
         """A round of ``depth`` drafts took ``ms``; quick are those with nothing to take back."""
-        self._rounds_ms.setdefault(depth, deque(maxlen=NEWEST)).append(ms)
+        known = self._rounds_ms.setdefault(depth, deque(maxlen=NEWEST))
+        quicker = bool(known) and ms * QUICKER < quiet(known)
+        if quicker and self._quicker:  # so may plain steps be: see what they cost
+            self.rounds = self.look_after
+        self._quicker = quicker
+        known.append(ms)
         self._fresh.add(depth)
 
     def looks(self) -> bool:
@@ -222,31 +237,29 @@ class Drafter:
 
     def rests(self, steps: int = 1) -> None:
         """So many plain steps went by."""
-        self.rested += steps
+        self.survival.tries.rested += steps
         self.rounds = 0
 
     def drafts(self) -> None:
         """It drafts now.  After the longest rest what rounds cost is found out anew."""
-        if self.due:
-            self.patience = min(2 * self.patience, LAST_REST)
-        if self.rested >= LAST_REST:
+        if self.survival.tries.late:
             self._rounds_ms.clear()
-        self.rested = 0
+        self.survival.tries.begin()
 
-    def settle(self, drafted: int, accepted: int) -> None:
-        """A round of ``drafted`` drafts ended: right ones earn credit and the next try.
+    def tried(self) -> None:
+        """It drafts although it does not promise to pay: not on trust."""
+        self.fund = self.fund if math.isfinite(self.fund) else 0.0
 
-        How often a trained one is right is known; one without weights may have found its text.
+    def won(self, steps: float) -> None:
+        """A round won, or lost, so many steps: it is tried again sooner, and may be told of more.
+
+        One without weights may have found its text: then it goes on at once.
         """
-        if accepted == drafted:
-            self.patience = FIRST_REST if self.trained else 0
-        elif accepted and not self.trained:
-            self.patience = FIRST_REST
-        else:
-            self.patience = max(self.patience, FIRST_REST)
-        if self.trained:
-            won = accepted - (drafted - accepted) * (self.cost or 0.0)
-            self.credit = min(max(self.credit + won, 0.0), MOST_CREDIT)
+        if steps > 0:
+            self.survival.tries.paid()
+            if not self.trained:
+                self.survival.tries.patience = 0
+        self.fund = max(self.fund + steps, 0.0)
 
     def first_draft(self, hit: bool, vocab_size: int) -> str:
         """Note a round's first draft; answers a warning once, when all were no better than chance.

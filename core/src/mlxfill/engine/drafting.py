@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
 from mlxfill.contracts import Fault
-from mlxfill.engine.counters import StepClock
-from mlxfill.engine.drafter import LAST_REST
-from mlxfill.engine.gate import NOTHING, Gate, Plan
+from mlxfill.engine.budget import LAST_REST
+from mlxfill.engine.gate import NOTHING, Drafts, Gate, Plan
 from mlxfill.engine.telling import Informed
 
 if TYPE_CHECKING:
@@ -25,12 +25,10 @@ LAST_PAUSE = 7
 BETWEEN_PLANS, SHARE_OF_REST = 4, 8
 """Plain tokens between two questions whether to draft again: so many, and then this part of all
 that it has rested, since an answer takes longer than all else that a plain token costs."""
-LOOK = 4
+LOOK = 3
 """Plain steps of a look at what they cost: the first one's time says nothing."""
 WORTH_A_TRY = 1.15
 """What perfect drafts must promise for a drafter at rest to be tried before its longest rest."""
-HOPEFUL = 1.3
-"""Tokens that a round must promise for its cost to be found out."""
 _TALLY = ("drafted_by_position", "accepted_by_position", "acceptance_lengths")
 
 
@@ -55,9 +53,7 @@ class Drafting(Informed):
         self.accepted_by_position = [0] * cap
         self.acceptance_lengths: list[int] = []
         self._vocab_size = vocab_size
-        self._clock = StepClock()
         self._looking = 0
-        self._again = False
         self._pause = self._idle = 0
         self.left_out = 0
 
@@ -68,26 +64,47 @@ class Drafting(Informed):
         limit = self.limit(room)
         if not limit or self._looks(gate):
             return NOTHING
-        if self._finds_out(gate, limit):
-            return Plan(limit, 0.0)
-        plan = gate.plan(
-            self.drafter.survival,
-            0,
-            limit,
-            draft_cost=lambda depth: self.cost_now(gate, depth),
-            credit=self.drafter.credit,
-        )
         self._know(gate)
-        drafter, curve = self.drafter, gate.curve
-        drafter.promise = plan.ratio
-        if plan.depth and drafter.pays(self._untold, room + 1):
+        drafter = self.drafter
+        plan = gate.plan(drafter.survival, 0, limit, drafts=self.known(gate, limit))
+        if plan.tries:
+            drafter.tried()
+        else:
+            drafter.promise = plan.ratio
+        if plan.depth and (plan.tries or drafter.pays(self._untold, room + 1)):
             return plan
-        tried = self.tried(gate, room)
-        self._again = tried > 0 and not curve.fixed and drafter.trained
-        if not tried:
-            self._idle = max(BETWEEN_PLANS, drafter.rested // SHARE_OF_REST)
-            self.left_out += gate.enabled
-        return Plan(tried, 0.0)
+        self._idle = max(BETWEEN_PLANS, drafter.survival.tries.rested // SHARE_OF_REST)
+        self.left_out += gate.enabled
+        return NOTHING
+
+    def tried(self, gate: Gate, room: int) -> int:
+        """How deep to draft although it does not seem to pay: a try, when one is due."""
+        limit = self.limit(room)
+        if not limit:
+            return 0
+        plan = gate.plan(self.drafter.survival, 0, limit, drafts=self.known(gate, limit))
+        if not plan.tries:
+            return 0
+        self.drafter.tried()
+        return plan.depth
+
+    def known(self, gate: Gate, limit: int) -> Drafts:
+        """What the gate has to know of it for a round of at most ``limit`` drafts.
+
+        One that does not pay is tried where perfect drafts would, or where nobody knows what its
+        rounds cost: a curve that was measured on a busy machine shall not keep it out for good.
+        """
+        drafter = self.drafter
+        untimed = not drafter.costed and not gate.curve.fixed and drafter.trained
+        hopeful = untimed or drafter.survival.tries.late
+        telling = self._untold * drafter.telling
+        return Drafts(
+            lambda depth: self.cost_now(gate, depth),
+            drafter.proven,
+            max(telling - drafter.fund, 0.0),
+            max(telling - (drafter.fund if math.isfinite(drafter.fund) else 0.0), 0.0),
+            hopeful or self._promise(gate, limit) > WORTH_A_TRY,
+        )
 
     def _know(self, gate: Gate) -> None:
         """Times are told in steps."""
@@ -97,20 +114,6 @@ class Drafting(Informed):
         """Plain steps, for each token to come, that it costs to tell it what it does not know."""
         self._know(gate)
         return self.drafter.share(self._untold, room + 1)
-
-    def _finds_out(self, gate: Gate, limit: int) -> bool:
-        """Whether to draft so that the cost of rounds becomes known.
-
-        A curve that was measured on a busy machine would keep a good drafter out for good: its
-        first rounds are made on credit.  A try that was right is followed by a second round: the
-        first one of a row is not timed.
-        """
-        again, self._again = self._again, False
-        drafter, curve = self.drafter, gate.curve
-        if again or not drafter.trained or not gate.enabled or curve.fixed or drafter.costed:
-            return again
-        left = gate.purse.steps + drafter.credit - self._untold * drafter.telling
-        return left > 0 and drafter.survival.expected(limit) >= HOPEFUL
 
     def _looks(self, gate: Gate) -> bool:
         """Whether to leave this round to a plain step, so that the clock knows what those cost.
@@ -135,14 +138,6 @@ class Drafting(Informed):
         """Most ids that it may draft now, whether it pays or not."""
         return max(min(self.cap, room), 0) if self.silence <= 0 else 0
 
-    def tried(self, gate: Gate, room: int) -> int:
-        """How deep to draft although it does not seem to pay: a resting one's try, when due."""
-        limit = self.limit(room)
-        if not limit or not self.drafter.may_try(self._untold):
-            return 0
-        late = self.drafter.rested >= LAST_REST
-        return limit if late or self._promise(gate, limit) > WORTH_A_TRY else 0
-
     def _promise(self, gate: Gate, limit: int) -> float:
         """Tokens per cost of perfect drafts, in the best depth."""
         costs = [gate.curve.cost(1 + d) + d * self.cost_now(gate, d) for d in range(1, limit + 1)]
@@ -160,15 +155,12 @@ class Drafting(Informed):
     def rests(self, steps: int) -> None:
         """So many plain steps, or another's round, went by."""
         self.drafter.rests(steps)
-        self._clock = StepClock()
         self._idle -= steps
 
     # --- a round ---------------------------------------------------------------------
 
     def draft(self, pending: int, depth: int, position: int) -> list[int] | mx.array:
         """Up to ``depth`` ids after ``pending``: host ids, or ``[d]`` on the device."""
-        self._clock.start()
-        self._in_use = True
         self.drafter.drafts()
         drafts: list[int] | mx.array | None = self._guard(
             "draft", lambda: self._drafts(pending, depth, position)
@@ -206,8 +198,6 @@ class Drafting(Informed):
             self.drafted_by_position[i] += 1
             self.accepted_by_position[i] += i < accepted
         self.acceptance_lengths.append(accepted)
-        self.drafter.settle(drafted, accepted)
-        self._again = self._again and accepted > 0
         warning = self.drafter.first_draft(accepted > 0, self._vocab_size)
         if warning:
             self._on_fault(Fault(self.drafter.plugin, "draft", warning, notice=True))
@@ -217,18 +207,11 @@ class Drafting(Informed):
         self.processed += len(entered)
         self._noted = self.processed
 
-    def timed(self, gate: Gate, drafted: int) -> None:
-        """A round ended: learn what drafting costs from its wall time, read to read.
-
-        The first round after something else says nothing: it also brings the drafter up to date.
-        """
-        clock, curve = self._clock, gate.curve
-        clock.read()
-        clock.ready()
+    def timed(self, drafted: int, seconds: float) -> None:
+        """A round took so long, from the last token that was read on; 0: nobody knows."""
         self.drafter.rounds += 1
-        if not drafted or not clock.step_s or curve.fixed:
-            return
-        self.drafter.timed(drafted, clock.step_s * 1e3)
+        if drafted and seconds:
+            self.drafter.timed(drafted, seconds * 1e3)
 
     # --- counters --------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 The unit of cost is one plain step.  A window of n ids costs c(n); with d drafted ids
 it yields 1 + (accepted) tokens.  The gate picks the d that maximises expected tokens per
-cost, 0 included, so that on hardware where n ids cost n steps speculation stays off.
+cost, 0 included, so that on hardware where n ids cost n steps speculation stays off.  What may be
+lost when the estimates are wrong is the budget's to say.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from collections import deque
 from statistics import median
 from typing import TYPE_CHECKING
 
-from attrs import define, field
+from attrs import define, field, frozen
+
+from mlxfill.engine.budget import Budget, Tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,19 +26,16 @@ MARGIN = 1.03
 UNLIKELY = 0.02
 FOLLOW = 0.15
 """Weight of a newly observed window time in the running cost of its size."""
+BUBBLE = 0.08
+"""First guess at the share of a step that is lost when the host waits before it dispatches."""
+STALL, MANY, QUICKER = 2.0, 16, 1.2
+"""A time counts no more than so many times what was to be expected: the machine was elsewhere; how
+many plain steps say what one costs in the long run; and how far that may be above the newest."""
 NEWEST = 9
 """Times that count: those that another process held up must not decide."""
-EXPLORE_DEPTH = 7
-EXPLORE_EVERY = 32
-"""Where drafts are almost surely right a window costs little more than its tokens are worth even
-when n ids cost n steps, so a closed gate tries one now and then: costs may have been
-measured on a busy machine."""
-SURE = 0.85
-STAKE = 1.0
-"""Steps that a request may lose on windows before any was won."""
-INTEREST, MOST_SAVED = 0.01, 4.0
-"""Steps that each plain step adds to the purse, and the most that interest and earlier requests
-leave in it."""
+LIKELY = 0.5
+"""Where the next id is at least so likely, a window that should not pay is tried now and then:
+costs may have been measured on a busy machine."""
 
 
 @define
@@ -54,11 +54,24 @@ class CostCurve:
     seen: dict[int, int] = field(factory=dict, repr=False, eq=False)
     _table: list[float] = field(factory=list, repr=False, eq=False)
     _steps: deque[float] = field(factory=lambda: deque(maxlen=NEWEST), repr=False, eq=False)
+    _many: deque[float] = field(factory=lambda: deque(maxlen=MANY), repr=False, eq=False)
 
     @property
     def step_ms(self) -> float:
         """Wall time of a plain step: the median of the newest, 0 before the first."""
         return median(self._steps) if self._steps else 0.0
+
+    @property
+    def mean_ms(self) -> float:
+        """The mean, stalls cut as those of rounds are: what a plain step costs in the long run.
+
+        Where the newest are quicker, the machine may have become so, and they say it.
+        """
+        if not self._many:
+            return 0.0
+        most, newest = STALL * self.step_ms, list(self._many)[-2:]
+        mean = sum(min(ms, most) for ms in self._many) / len(self._many)
+        return min(mean, QUICKER * max(newest))
 
     @property
     def quiet_step_ms(self) -> float:
@@ -80,6 +93,20 @@ class CostCurve:
         if n >= len(self._table):
             self._extend(n)
         return self._table[n]
+
+    def worst(self, n: int) -> float:
+        """What a window of ``n`` ids may cost, as far as that was proven.
+
+        Real windows prove sizes, their own and all below; each id beyond the largest may cost a
+        step, whatever was measured before the first request.
+        """
+        if self.fixed or n in self.seen:
+            return self.cost(n)
+        above = min((size for size in self.seen if size > n), default=None)
+        if above is not None:
+            return max(self.cost(n), min(self.cost(above), n))
+        below = max(self.seen, default=1)
+        return self.cost(below) + n - below
 
     def _extend(self, n: int) -> None:
         sizes = sorted(self.points)
@@ -108,6 +135,7 @@ class CostCurve:
             return
         if n == 1:
             self._steps.append(ms)
+            self._many.append(ms)
             return
         step_ms = self.step_ms
         if not step_ms:
@@ -115,9 +143,18 @@ class CostCurve:
         known, before = self.cost(n), self.seen.get(n, 0)
         # An outlier (another process, a page fault) may not move the curve far at once.
         cost = min(ms / step_ms, 3 * known)
-        self.points[n] = known + max(FOLLOW, 0.5 / (1 + before)) * (cost - known)
+        fresh = known + max(FOLLOW, 0.5 / (1 + before)) * (cost - known)
+        self._correct_unproven((fresh - 1.0) / max(known - 1.0, 0.01))
+        self.points[n] = fresh
         self.seen[n] = before + 1
         self._table.clear()
+
+    def _correct_unproven(self, error: float) -> None:
+        """Sizes that only the calibration knows were measured on the machine of that moment."""
+        error = min(max(error, 1 / 3), 1.0)  # dearer ones will show themselves, within the budget
+        for size, cost in self.points.items():
+            if size > 1 and size not in self.seen:
+                self.points[size] = 1.0 + error * (cost - 1.0)
 
 
 BUCKETS = (0, 1, 2, 3, 4, 6, 9, 13, 21, 33)
@@ -136,13 +173,15 @@ def bucket_of(evidence: int) -> int:
 class Survival:
     """How likely the next proposed id is right, by how many right ones led up to it.
 
-    One object a producer.  Exponential decay per bucket; a prior speaks until there is
-    evidence.  Positions judged while the gate is closed count as well: a plain step
-    tells for free whether the proposal's first id was right.
+    One object a producer; ``tries`` say when it is tried although it seems not to pay.
+    Exponential decay per bucket; a prior speaks until there is evidence.  Positions judged while
+    the gate is closed count as well: a plain step tells for free whether the proposal's first id
+    was right.
     """
 
     trials: list[float] = field(factory=lambda: [PRIOR_WEIGHT] * len(BUCKETS))
     hits: list[float] = field(factory=lambda: [PRIOR_WEIGHT * p for p in PRIOR])
+    tries: Tries = field(factory=Tries)
 
     def rate(self, evidence: int) -> float:
         """Estimated probability that the id after ``evidence`` right ones is right."""
@@ -168,113 +207,128 @@ class Survival:
 class Plan:
     """What one round should do: ``depth`` drafted ids, ``gain`` steps saved by it.
 
-    ``ratio``: tokens that a round so deep yields per plain step that it costs.
+    ``ratio``: tokens that a round so deep yields per plain step that it costs.  ``tries``: it is
+    made to find out.
     """
 
     depth: int
     gain: float
     ratio: float = 1.0
+    tries: bool = False
+
+
+@frozen
+class Drafts:
+    """What is known of a drafter: the cost of each of ``d`` drafts, in plain steps, and the deepest
+    round that was timed (``proven``).
+
+    ``telling``: what it costs to tell it what it missed, as far as the budget has to pay for that;
+    ``tried``: the same of a try; ``hopeful``: whether perfect drafts would pay, or nobody knows.
+    """
+
+    cost: Callable[[int], float]
+    proven: int = 0
+    telling: float = 0.0
+    tried: float = 0.0
+    hopeful: bool = True
 
 
 NOTHING = Plan(0, 0.0)
 
 
-@define
-class Purse:
-    """Steps that may be lost on windows: a stake, interest on plain steps, and what was won.
+class Gate:
+    """Chooses the depth of a round from the cost curve and a producer's statistics.
 
-    Estimates may be wrong.  The gate never bets more than is in the purse, so a request cannot
-    become slower by more than that, whatever a source offers.
+    ``bubble``: the share of a step that is lost when the host waits before it dispatches.
     """
 
-    steps: float = STAKE
-
-    def renew(self) -> None:
-        """A request begins: at least the stake, at most what may be saved."""
-        self.steps = min(max(self.steps, STAKE), MOST_SAVED)
-
-    def stepped(self, steps: int = 1) -> None:
-        """So many plain steps went by."""
-        if self.steps < MOST_SAVED:
-            self.steps = min(self.steps + steps * INTEREST, MOST_SAVED)
-
-
-class Gate:
-    """Chooses the depth of a round from the cost curve and a producer's statistics."""
-
     def __init__(
-        self, curve: CostCurve, *, enabled: bool = True, purse: Purse | None = None
+        self, curve: CostCurve, *, enabled: bool = True, budget: Budget | None = None
     ) -> None:
-        """``enabled`` False: always as deep as offered.  ``purse``: the engine's, renewed here."""
+        """``enabled`` False: always as deep as offered.  ``budget``: the engine's, renewed here."""
         self.curve = curve
         self.enabled = enabled
-        self.purse = purse or Purse()
-        self.purse.renew()
-        self._closed_on_sure = 0
+        self.bubble = BUBBLE
+        self.budget = budget or Budget()
+        self.budget.renew()
 
-    def plan(  # noqa: PLR0913 - what is known of the producer, and of the window
+    @property
+    def timed(self) -> bool:
+        """Whether the clock says what was won and lost: it does where costs are not given."""
+        return not self.curve.fixed and self.curve.step_ms > 0
+
+    @property
+    def blind(self) -> bool:
+        """Whether the clock would have to say it, and no plain step was timed yet."""
+        return self.enabled and not self.curve.fixed and not self.curve.step_ms
+
+    def plan(
         self,
         survival: Survival,
         evidence: int,
         limit: int,
         known: int = 1,
-        *,
-        draft_cost: Callable[[int], float] | None = None,
-        credit: float = 0.0,
+        drafts: Drafts | None = None,
     ) -> Plan:
         """Depth 0 to ``limit`` after ``known`` ids that enter anyway.
 
-        ``draft_cost``: of a depth the cost of each draft, in plain steps; None: they cost nothing.
-        ``credit``: steps that a producer with a record of its own may lose beyond the purse.
+        ``drafts``: what is known of a drafter; None: it is a source, whose drafts cost nothing and
+        whose first ids are judged for nothing.
         """
         if not self.enabled:
             return Plan(limit, float(limit), math.inf)
         curve, expected, alive = self.curve, 1.0, 1.0
-        best, depth, gain = MARGIN, 0, 0.0
+        best, depth, gain, most = MARGIN, 0, 0.0, 0
         for d in range(1, limit + 1):
             alive *= survival.rate(evidence + d - 1)
+            drafting = d * drafts.cost(d) if drafts else 0.0
+            loss = self._loss(known, d, drafts) + drafting
+            most = d if loss + (drafts.tried if drafts else 0.0) <= self.budget.steps else most
+            loss += drafts.telling if drafts else 0.0
+            if loss > self.budget.steps:
+                continue
             if alive < UNLIKELY:
                 break
             expected += alive
-            drafting = d * draft_cost(d) if draft_cost else 0.0
-            if self._loss(known, d) + drafting > self.purse.steps + credit:
-                continue
             cost = curve.cost(known + d) * (1.0 + curve.rewind * (1.0 - alive)) + drafting
             cost -= curve.cost(known) - 1.0  # the known ids are paid for in any case
             if expected > best * cost:
                 best, depth, gain = expected / cost, d, expected - cost
         if depth:
             return Plan(depth, gain, best)
-        return self._explore(survival, evidence, limit) if draft_cost is None else NOTHING
+        hopeful = drafts.hopeful if drafts else not curve.fixed and survival.rate(evidence) > LIKELY
+        if most and hopeful and survival.tries.due:
+            # How deep a right one may go will show; a wrong one shall cost little.
+            return Plan(1 if drafts and drafts.proven else most, 0.0, tries=True)
+        return NOTHING
 
-    def _explore(self, survival: Survival, evidence: int, limit: int) -> Plan:
-        """A try of a closed gate when it is due; due until ``observed``."""
-        if limit < EXPLORE_DEPTH or survival.rate(evidence) ** EXPLORE_DEPTH < SURE:
-            return NOTHING
-        if self._loss(1, EXPLORE_DEPTH) > self.purse.steps:
-            return NOTHING
-        self._closed_on_sure += 1
-        return Plan(EXPLORE_DEPTH, 1.0) if self._closed_on_sure > EXPLORE_EVERY else NOTHING
-
-    def _loss(self, known: int, drafted: int) -> float:
-        """Steps lost by a window in which no draft is right, what drafts cost apart."""
-        curve = self.curve
-        return curve.cost(known + drafted) * (1.0 + curve.rewind) - curve.cost(known)
+    def _loss(self, known: int, drafted: int, drafts: Drafts | None) -> float:
+        """Steps that a window may lose in which no draft is right, what drafts cost apart."""
+        curve, size = self.curve, known + drafted
+        if curve.fixed or (drafts is not None and drafted <= drafts.proven):
+            cost = curve.cost(size) * (1.0 + curve.rewind)
+        else:
+            cost = curve.worst(size) + curve.rewind * min(curve.cost(size), 1.0 + size / 2)
+        return cost - curve.cost(known) + 2.0 * self.bubble  # into the window, and out of it
 
     def settle(self, drafted: int, accepted: int, draft_cost: float = 0.0) -> None:
-        """A window after one known id won ``accepted`` tokens: book gain or loss."""
+        """A window after one known id won ``accepted`` tokens: book what it should have cost.
+
+        Where the clock tells, that is booked instead.
+        """
         curve = self.curve
         rewound = curve.rewind if accepted < drafted else 0.0
         cost = curve.cost(1 + drafted) * (1.0 + rewound) + drafted * draft_cost
-        self.purse.steps += 1 + accepted - cost
-        self._closed_on_sure = 0
+        self.budget.book(1 + accepted - cost)
 
-    def pay(self, steps: float) -> bool:
-        """Take ``steps`` out of the purse, if they are there."""
-        if self.enabled and steps > self.purse.steps:
-            return False
-        self.purse.steps -= steps
-        return True
+    def charge(self, seconds: float, tokens: int, most: float = math.inf) -> float:
+        """Book ``tokens`` that took so long; a stall counts no more than ``most`` steps.
+
+        :returns: steps that were won.
+        """
+        won = tokens - max(min(seconds * 1e3 / self.curve.mean_ms, most), 1.0)
+        self.budget.book(won)
+        return won
 
     def observed(self, n: int, ms: float) -> None:
         """A window of ``n`` ids, or a plain step, took ``ms``."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mlxfill.engine.budget import Budget
 from mlxfill.engine.calibrate import curve_for, store
 from mlxfill.engine.checkpoint.identity import fingerprint
 from mlxfill.engine.drafter import estimated_cost, most_drafts
-from mlxfill.engine.gate import CostCurve, Purse, Survival
+from mlxfill.engine.gate import CostCurve, Survival
 from mlxfill.rewind.window import prove_rewind
 from mlxfill.rows.proof import Readings, prove_readings, prove_rows
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class Learnt:
     """Tried, not assumed; measured, not guessed.
 
-    ``purse`` and ``survival_of`` carry over what earlier requests showed.
+    ``budget`` and ``survival_of`` carry over what earlier requests showed.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Learnt:
         curve: CostCurve | None = None,
     ) -> None:
         """``gated``: whether costs decide anything; ``curve``: a known one, which is not kept."""
-        self.purse = Purse()
+        self.budget = Budget()
         self._target, self._team, self._make_rewinder = target, team, make_rewinder
         self._gated, self._curve = gated, curve
         # A team's curve holds for this start only: it is measured again, together.

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from mlxfill.contracts import Policy
 from mlxfill.engine.counters import StepClock
-from mlxfill.engine.course import FOLLOW, Course, Emitted, Ending
+from mlxfill.engine.course import Course, Emitted, Ending
+from mlxfill.engine.gate import NOTHING
 from mlxfill.engine.results import SAMPLED
 from mlxfill.model.reading import one_id, row
 
@@ -41,6 +42,7 @@ class DecodeLoop(Course):
 
     def go_on(self) -> Iterator[Emitted]:
         """From the first token, or from a pause, to the end or to the next pause."""
+        self.clock, self.uneven = StepClock(), False  # nobody knows how long it rested
         while self.ending is None and not self.paused():
             if self.cancelled():  # while a burst was read
                 self.ending = Ending("cancelled")
@@ -54,25 +56,30 @@ class DecodeLoop(Course):
         offer = self.ask()
         if offer is not None and offer.policy is Policy.ASSERT:
             return self._inject(offer, None)
-        depth = self.plan_offer(offer).depth if offer else 0
-        if offer and depth:
-            return self._verify(offer, depth)
+        plan = self.plan_offer(offer) if offer else NOTHING
+        if offer and plan.depth:
+            return self._verify(offer, plan.depth, tries=plan.tries)
         drafting = self.drafting
         drafts = self._draft(drafting) if drafting else ()
         if drafting and len(drafts):
             return self._draft_round(drafting, drafts, offer)
         return self._cold(offer)
 
-    def _verify(self, offer: Offer, depth: int) -> Iterator[Emitted]:
+    def _verify(self, offer: Offer, depth: int, *, tries: bool) -> Iterator[Emitted]:
         """Window of the pending token and the first ``depth`` ids of a source's offer."""
         started = time.perf_counter()
         if self.forwarder.phases is not None:
             self.forwarder.phases.begin()
         judged, values = self._judge(offer.ids[:depth], offer.proposal.origin)
+        won = self.book_round(depth, judged.accepted, self.gate.curve.worst(1 + depth))
         self.gate.observed(1 + depth, (time.perf_counter() - started) * 1e3)
+        if tries:
+            offer.seat.survival.tries.begin()
+        if won > 0:
+            offer.seat.survival.tries.paid()
         self.settle_window(offer, judged)
         self.note_taps(self._kept_taps(1 + judged.accepted))
-        yield from self.emit_judged(values, judged, offer.proposal.origin)
+        yield from self.handed(self.emit_judged(values, judged, offer.proposal.origin))
         self.rest_drafter()
 
     def _draft(self, drafting: Drafting) -> Sequence[int] | mx.array:
@@ -93,7 +100,11 @@ class DecodeLoop(Course):
     ) -> Iterator[Emitted]:
         """Window of the pending token and what the drafter guesses."""
         cost = drafting.cost_now(self.gate, len(drafts))
-        judged, values = self._judge(drafts, drafting.origin, cost)
+        judged, values = self._judge(drafts, drafting.origin)
+        depth, curve, proven = len(values), self.gate.curve, drafting.drafter.proven
+        size_cost = curve.cost(1 + depth) if depth <= proven else curve.worst(1 + depth)
+        won = self.book_round(depth, judged.accepted, size_cost + depth * cost, cost)
+        drafting.drafter.won(won)
         if offer is not None:
             self.follow(offer, judged.sampled)
         if self.session.on_drafts is not None:
@@ -103,15 +114,13 @@ class DecodeLoop(Course):
         )
         if self.forwarder.phases is not None:
             self.forwarder.phases.end("commit")
-        drafting.timed(self.gate, len(values))
-        yield from self.emit_judged(values, judged, drafting.origin)
+        drafting.timed(depth, self.spent_s)
+        yield from self.handed(self.emit_judged(values, judged, drafting.origin))
 
-    def _judge(
-        self, drafts: Sequence[int] | mx.array, origin: str, draft_cost: float = 0.0
-    ) -> tuple[Judged, list[int]]:
+    def _judge(self, drafts: Sequence[int] | mx.array, origin: str) -> tuple[Judged, list[int]]:
         tokens = self.session.tokens
         judged, values = self.forwarder.judge(tokens[-1:], drafts, len(tokens) - 1, tokens)
-        self.account(origin, len(values), judged.accepted, draft_cost)
+        self.tally(origin, len(values), judged.accepted)
         return judged, values
 
     # --- cold: a step is in flight ------------------------------------------------------
@@ -137,12 +146,13 @@ class DecodeLoop(Course):
         """Steps until an offer, a drafter or the end asks for the token in flight."""
         flight = self._dispatch(row(self.session.tokens[-1:]), unread=0)
         hot, left_out = self.starts_hot(offer), True
-        clock, silence, passed = StepClock(), self.silence, 0
+        clock, silence, passed = self.clock, self.silence, 0
         while True:
             more = not hot and self.budget > 1 and not self._halts()
             ahead = self._dispatch(flight[0], unread=1) if more else None
             token = self._read(flight)
             clock.read()
+            self.book_step()
             if offer is not None:
                 self.follow(offer, (token,), left_out=left_out)
             if self.enter((token,), flight[1]):
@@ -151,6 +161,7 @@ class DecodeLoop(Course):
                 clock.start()
             if ahead is None or self.ending is not None:
                 self.rest_drafter(passed)
+                self.uneven = True
                 return
             flight, passed = ahead, passed + 1
             if passed < silence:
@@ -162,6 +173,7 @@ class DecodeLoop(Course):
                 yield from self._inject(offer, flight)
                 return
             hot = self.wants_hot(offer)
+            offer = offer if hot else self.rest_sources(offer)
             left_out, silence, passed = not hot, self.silence, 0
 
     def _halts(self) -> bool:
@@ -179,14 +191,16 @@ class DecodeLoop(Course):
 
     def _read(self, flight: Flight) -> int:
         self.counters.in_flight -= 1
-        return one_id(flight[0])
+        started = time.perf_counter()
+        token = one_id(flight[0])
+        self.waited_s = time.perf_counter() - started
+        return token
 
     def _learn(self, clock: StepClock, steps: int) -> None:
-        self.gate.purse.stepped(steps)
-        if clock.step_s and not self.gate.curve.fixed:
+        self.gate.budget.earn(steps)
+        if clock.step_s and self.even and not self.gate.curve.fixed:
             self.gate.observed(1, clock.step_s * 1e3)
-            share = min(self.forwarder.build_s / clock.step_s, 1.0)
-            self.bubble += FOLLOW * (share - self.bubble)
+            self.gate.bubble = min(self.forwarder.build_s / clock.step_s, 1.0)
 
     # --- asserted spans ---------------------------------------------------------------------
 
@@ -203,6 +217,8 @@ class DecodeLoop(Course):
         if final:
             known.pop()  # as anywhere, the caches end before the newest token
         sampled, rows = self._append(known, final=final)
+        self.clock.read()  # nobody bet on it: its time is no one's loss
+        self.uneven = True
         if flight:
             self.counters.in_flight -= 1
             rows.insert(0, flight[1])

@@ -226,7 +226,7 @@ class Opening:
             forwarder,
             session,
             drafting,
-            Gate(curve, enabled=engine.config.gate.enabled, purse=engine.learnt.purse),
+            Gate(curve, enabled=engine.config.gate.enabled, budget=engine.learnt.budget),
             self.faults,
             # What a resumed one's caches hold before its prompt, or in its place, is not stored.
             deposit=None

@@ -15,6 +15,7 @@ from attrs import define, field
 
 from mlxfill.contracts import Policy
 from mlxfill.engine.counters import StepClock
+from mlxfill.engine.gate import STALL
 from mlxfill.engine.results import SAMPLED
 from mlxfill.engine.rowforward import RowForwarder, RowWindow
 from mlxfill.engine.rowplan import Chance, curve_for_rows, window_size, won_by
@@ -77,6 +78,7 @@ class RowLoop:
         self._flight: tuple[mx.array, mx.array] | None = None
         self._hot = False
         self._clock = StepClock()
+        self._started = 0.0
 
     # --- rows ---------------------------------------------------------------------------------
 
@@ -104,6 +106,7 @@ class RowLoop:
 
     def round(self, *, pausing: bool = False) -> list[tuple[Row, list[Emitted]]]:
         """New tokens of each row; ``pausing``: begin nothing that leads beyond a boundary."""
+        self._started = time.perf_counter()
         if self._flight is not None:
             return self._cold(pausing=pausing)
         windows = self._windows()
@@ -120,9 +123,8 @@ class RowLoop:
         """What each row puts into the next window; asks sources and drafters."""
         chances = [self._chance(row) for row in self.rows]
         gate = self.rows[0].course.gate
-        drafters = [row.course.drafting.drafter for row in self.rows if row.course.drafting]
-        purse = gate.purse.steps + max((drafter.credit for drafter in drafters), default=0.0)
-        size = window_size(chances, self.curve, purse=purse, enabled=gate.enabled)
+        budget = gate.budget.steps
+        size = window_size(chances, self.curve, budget=budget, enabled=gate.enabled)
         pairs = zip(self.rows, chances, strict=True)
         return [self._window(row, chance, size) for row, chance in pairs]
 
@@ -192,14 +194,15 @@ class RowLoop:
         pairs = zip(self.rows, windows, strict=True)
         sessions = [self._session(row, window) for row, window in pairs]
         judged = self.forwarder.judge(windows, sessions)
+        ended = time.perf_counter()
         out = []
         for row, window, (said, values) in zip(self.rows, windows, judged, strict=True):
             if row.course.forwarder not in self.forwarder.failures:
                 out.append((row, self._entered(row, window, said, values)))
-        size, curve = max(window.size for window in windows), self.curve
+        self._book(windows, judged, ended - self._started)
+        size = max(window.size for window in windows)
         if size > 1:
-            curve.observe(size, (time.perf_counter() - started) * 1e3)
-        self._book(windows, judged)
+            self.curve.observe(size, (ended - started) * 1e3)
         return out
 
     @staticmethod
@@ -209,23 +212,43 @@ class RowLoop:
         return [*tokens[: row.course.forwarder.held], *window.known] if row.backlog else tokens
 
     def _book(
-        self, windows: Sequence[RowWindow], judged: Sequence[tuple[Judged, list[int]]]
+        self,
+        windows: Sequence[RowWindow],
+        judged: Sequence[tuple[Judged, list[int]]],
+        seconds: float,
     ) -> None:
-        """Book what the drafts of a window won or lost, as one row does."""
+        """Book what the drafts of a round of so many seconds won or lost, as one row does."""
         counts = [
             (len(window.known), len(values), said.accepted)
             for window, (said, values) in zip(windows, judged, strict=True)
         ]
-        gate = self.rows[0].course.gate
-        if any(drafted for _, drafted, _ in counts):
-            drafting = sum(
-                drafted * self._draft_cost(row)
-                for row, (_, drafted, _) in zip(self.rows, counts, strict=True)
-                if row.drafts
-            )
-            gate.purse.steps += won_by(counts, self.curve, drafting)
-        else:
-            gate.purse.stepped()
+        budget, curve = self.rows[0].course.gate.budget, self.curve
+        budget.earn()
+        if not any(drafted for _, drafted, _ in counts):
+            return
+        pairs = list(zip(self.rows, counts, strict=True))
+        own = [drafted * self._draft_cost(row) for row, (_, drafted, _) in pairs if row.drafts]
+        size = max(window.size for window in windows)
+        cost = None
+        if curve.step_ms and not curve.fixed:
+            seconds -= self._told_s()
+            cost = min(seconds * 1e3 / curve.step_ms, STALL * (curve.worst(size) + sum(own)))
+        won = won_by(counts, curve, sum(own), cost)
+        budget.book(won)
+        for row in self.rows:
+            if row.drafts and row.course.drafting is not None:
+                row.course.drafting.drafter.won(won / len(own))
+
+    def _told_s(self) -> float:
+        """Seconds that went into telling drafters; what their fund did not cover is booked."""
+        told_s = 0.0
+        for row in self.rows:
+            drafting = row.course.drafting
+            if drafting is not None:
+                told_s += drafting.told_s
+                drafting.told_s = 0.0
+                row.course.gate.budget.book(-drafting.drafter.owes())
+        return told_s
 
     def _entered(
         self, row: Row, window: RowWindow, said: Judged, values: list[int]
@@ -355,7 +378,7 @@ class RowLoop:
 
     def _learn(self) -> None:
         gate = self.rows[0].course.gate
-        gate.purse.stepped()
+        gate.budget.earn()
         if self._clock.step_s and not self.curve.fixed:
             self.curve.observe(1, self._clock.step_s * 1e3)
 

@@ -57,11 +57,11 @@ class Prospect:
 
 
 def window_size(
-    chances: Sequence[Chance], curve: CostCurve, *, purse: float, enabled: bool = True
+    chances: Sequence[Chance], curve: CostCurve, *, budget: float, enabled: bool = True
 ) -> int:
     """Ids in the next window: the size with the most expected tokens per cost, 1 for a plain step.
 
-    ``curve``: cost of a window for this many rows, relative to their plain step; ``purse``: steps
+    ``curve``: cost of a window for this many rows, relative to their plain step; ``budget``: steps
     that may be lost when no draft is right.
     """
     most = max(chance.known + chance.limit for chance in chances)
@@ -74,8 +74,8 @@ def window_size(
         drafting = sum(row.drafting for row in rows)
         intact = math.prod(row.intact for row in rows)
         cost = curve.cost(size)
-        loss = cost * (1.0 + curve.rewind) - curve.cost(sure) + drafting
-        if size > sure and loss > purse:
+        loss = curve.worst(size) * (1.0 + curve.rewind) - curve.cost(sure) + drafting
+        if size > sure and loss > budget:
             continue
         cost = cost * (1.0 + curve.rewind * (1.0 - intact)) + drafting
         gain = sum(row.tokens for row in rows) / cost
@@ -85,17 +85,22 @@ def window_size(
 
 
 def won_by(
-    counts: Sequence[tuple[int, int, int]], curve: CostCurve, drafting: float = 0.0
+    counts: Sequence[tuple[int, int, int]],
+    curve: CostCurve,
+    drafting: float = 0.0,
+    cost: float | None = None,
 ) -> float:
     """Steps that the drafts of a window won for its rows, negative where they lost.
 
     ``counts``: known ids, drafted ids and accepted ones of each row; ``curve`` as above;
-    ``drafting``: what the drafts cost, in plain steps of all rows.
+    ``drafting``: what the drafts cost, in plain steps of all rows; ``cost``: what the round did
+    cost, where a clock tells.
     """
     size = max(known + drafted for known, drafted, _ in counts)
     without = curve.cost(max(known for known, _, _ in counts))
     refused = any(accepted < drafted for _, drafted, accepted in counts)
-    cost = curve.cost(size) * (1.0 + (curve.rewind if refused else 0.0)) + drafting
+    if cost is None:
+        cost = curve.cost(size) * (1.0 + (curve.rewind if refused else 0.0)) + drafting
     return sum(accepted for _, _, accepted in counts) / len(counts) - (cost - without)
 
 

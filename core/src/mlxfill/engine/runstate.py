@@ -331,7 +331,7 @@ class RunState:
             forwarder = self.forwarder
             stats.cache_tokens = tuple(self._known()[forwarder.unnamed : forwarder.held])
             if self._begun:
-                self.session.settle(0, 0)
+                self.session.close()
                 stats.target_forwards = forwarder.forwards - loop.counters.without_tokens
                 stats.rounds = loop.counters.rounds_of(stats.generated_tokens)
                 stats.fill, stats.spec = loop.statistics()

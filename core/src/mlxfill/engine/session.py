@@ -134,6 +134,9 @@ class Session:
         """Whether nothing but the end may follow."""
         self._on_fault = on_fault
         self._open: Offer | None = None
+        self._unheard: list[int] = []
+        self._resting = False
+        self._spent_s = 0.0
 
     @property
     def view(self) -> SessionView:
@@ -168,12 +171,18 @@ class Session:
 
     def add(self, ids: Sequence[int]) -> None:
         """Tokens entered: the view moves, the sources are told.  None did: nobody hears of it."""
-        entered = tuple(ids)  # a source may keep or change what it is handed
-        if not entered:
-            return
-        self.tokens.extend(entered)
-        self.budget -= len(entered)
-        for seat in list(self.seats):
+        self.tokens.extend(ids)
+        self.budget -= len(ids)
+        self._unheard += ids
+        if not self._resting:
+            self._hear()
+
+    def _hear(self) -> None:
+        """Tell the sources what they have not heard of."""
+        entered = tuple(self._unheard)  # a source may keep or change what it is handed
+        self._unheard.clear()
+        self._resting = False
+        for seat in list(self.seats) if entered else ():
             started = time.perf_counter()
             try:
                 seat.source.observe(entered)
@@ -189,6 +198,7 @@ class Session:
         What is left of an offer whose first ids came true stands until its source, or one before
         it, offers anew: a source may offer a span only once.
         """
+        self._hear()
         for seat in list(self.seats):
             left = self._open
             proposal = self._propose(seat)
@@ -232,6 +242,26 @@ class Session:
         if offer is not None:
             self._learn(offer, accepted, judged, instead)
             self._close(offer, accepted)
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self._hear()
+        self.settle(0, 0)
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether nobody is lost who has to be heard at every token: who asserts has."""
+        return not any(seat.trusted for seat in self.seats)
+
+    def rest(self) -> None:
+        """Let the sources be until they are asked again: they hear then of all that entered."""
+        self.settle(0, 0)
+        self._resting = True
+
+    def spent(self) -> float:
+        """Seconds that the sources took since this was asked last."""
+        spent, self._spent_s = self._spent_s, 0.0
+        return spent
 
     def follow(self, tokens: Sequence[int]) -> None:
         """The target chose ``tokens`` without a window: the open offer is held against them.
@@ -295,6 +325,7 @@ class Session:
     def _charge_time(self, seat: Seat, where: str, started: float) -> bool:
         """Whether a call that ended now was one too slow."""
         took = time.perf_counter() - started
+        self._spent_s += took
         if took <= self.rules.propose_budget_s:
             return False
         now, before = len(self.tokens), seat.slow_at

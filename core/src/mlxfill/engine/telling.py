@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
 
-FLUSH = 64
-"""Tokens after which a resting drafter that drafted in this request is told what happened."""
 MOST_TAPS = 2048
 """Tokens whose taps are held for a drafter that may never need them, and most told at once."""
 
@@ -41,6 +39,7 @@ class Informed:
         self.drafter, self.rows = drafter, rows
         self.tap_layers = tuple(rows.tap_layers)
         self.processed = 0
+        self.told_s = 0.0
         self.alive = True
         self.leaves_out = True
         self._full = rows.prefill_mode == "full"
@@ -48,7 +47,6 @@ class Informed:
         self._taps: list[mx.array] = []
         self._prompt: list[int] = []
         self._noted = 0
-        self._in_use = False
         self._mute = False
 
     def check_taps(self, target: Target) -> None:
@@ -77,9 +75,9 @@ class Informed:
 
     def _brims(self) -> bool:
         """Whether it must be told now or never, and is worth it: taps are not held for ever."""
-        if not self.tap_layers or self._untold < MOST_TAPS or self._in_use:
-            return self._in_use and self._untold >= FLUSH
-        if self.drafter.pays(self._untold):
+        if not self.tap_layers or self._untold < MOST_TAPS:
+            return False
+        if self.drafter.affords(self._untold) and self.drafter.pays(self._untold):
             return True
         self.sit_out()
         return False
@@ -106,7 +104,9 @@ class Informed:
         """Tell of ``count`` tokens that others chose."""
         started = time.perf_counter()
         self._guard(where, call)
-        self.drafter.told(count, (time.perf_counter() - started) * 1e3)
+        seconds = time.perf_counter() - started
+        self.told_s += seconds
+        self.drafter.told(count, seconds * 1e3)
         self.processed += count
 
     def _taken_taps(self, count: int) -> mx.array | None:
@@ -171,7 +171,7 @@ class Informed:
         None when it sits out, cannot tell, or does not pay what it would have to be told.
         """
         self._noted = held
-        if self._in_use or self.drafter.pays(self._untold):
+        if self.drafter.affords(self._untold) and self.drafter.pays(self._untold):
             self.catch_up(tokens, held)
         if not self.alive or self.processed != held:
             return None

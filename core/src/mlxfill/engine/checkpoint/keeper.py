@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 EVERY = 256
 """Tokens between two checkpoints of a request that asks for them and does not say how many."""
+SHARE = 0.03
+"""Of the time since the last checkpoint, the most that one may take of such a request."""
 
 _NOT_KEPT = ("engine", "checkpoint")
 
@@ -40,7 +43,9 @@ class Keeper:
         self._engine, self._tell = engine, options.on_checkpoint
         every = options.checkpoint_every
         self._every = self._next = EVERY if every is None else every
+        self._bounded = every is None
         self._wanted = False
+        self._took_s, self._since = 0.0, time.perf_counter()
         self._writer: Writer | None = None
         self._lock: CheckpointLock | None = None
         if options.checkpoint is not None:
@@ -74,13 +79,27 @@ class Keeper:
 
     def due(self, generated: int) -> bool:
         """Whether to pause after so many tokens."""
-        return self._wanted or (self._every > 0 and generated >= self._next)
+        return self._wanted or (self._every > 0 and generated >= self._next and self._rested())
+
+    def _rested(self) -> bool:
+        """Whether the last one is written, and so long ago that the next one takes little time.
+
+        Where the disk is slow, checkpoints come less often and none waits behind another; only the
+        last one is always written.
+        """
+        if self._writer is not None and self._writer.busy:
+            return False
+        cost = self._took_s + (0.0 if self._writer is None else self._writer.took_s)
+        return not self._bounded or cost <= SHARE * (time.perf_counter() - self._since)
 
     def take(self, run: RunState) -> None:
         """Store the run, which stands between two forwards."""
         self._wanted = False
         self._schedule(len(run.reply.tokens))
+        started = time.perf_counter()
         checkpoint = capture(self._engine, run)
+        self._since = time.perf_counter()
+        self._took_s = self._since - started
         if self._writer is not None:
             self._writer.put(checkpoint)
         if self._tell is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -83,15 +84,22 @@ atexit.register(DESK.close)
 class Writer:
     """Writes checkpoints to one file beside the computing; of those that wait, the newest.
 
-    ``error``: why the newest one could not be written.
+    ``error``: why the newest one could not be written; ``took_s``: what it took of a processor.
     """
 
     def __init__(self, path: Path) -> None:
         """Nothing is begun yet."""
         self._path = path
         self.error: CheckpointError | None = None
+        self.took_s = 0.0
+        self._writing = False
         self._waiting: deque[Checkpoint] = deque(maxlen=1)
         DESK.open()
+
+    @property
+    def busy(self) -> bool:
+        """Whether one is being written, or waits for that."""
+        return self._writing or bool(self._waiting)
 
     def put(self, checkpoint: Checkpoint) -> None:
         """Hand over a checkpoint; does not wait for the disk."""
@@ -110,6 +118,14 @@ class Writer:
             DESK.wait()
 
     def _write(self) -> None:
+        self._writing, started = True, time.thread_time()
+        try:
+            self._write_newest()
+        finally:
+            self.took_s = time.thread_time() - started
+            self._writing = False
+
+    def _write_newest(self) -> None:
         try:
             checkpoint = self._waiting.pop()
         except IndexError:  # it was written in the place of an older one

@@ -1,0 +1,75 @@
+"""What speculation may lose, and when what did not pay is tried again.
+
+The unit is the plain step.  Whatever speculation does is charged with the time that it took:
+drafting, windows, taking back, telling a drafter what it missed, asking sources, waiting for a
+token in flight, tries.  Estimates choose between bets; they do not say what was lost.
+"""
+
+from __future__ import annotations
+
+from attrs import define
+
+STAKE = 1.0
+"""Steps that a request may lose on guesses before any was won."""
+INTEREST, MOST_SAVED, MOST_OWED = 0.01, 2.0, 4.0
+"""Steps that each plain step adds, the most that interest and earlier requests leave, and the most
+that may be owed: a stall of the machine shall not end all guessing for good."""
+CAUTION = 1.25
+"""What a lost step counts: clocks err."""
+FIRST_REST, LAST_REST = 16, 4096
+"""Plain tokens between two tries of what did not pay; doubled after each failure."""
+
+
+@define
+class Budget:
+    """Steps that may be lost: a stake, interest on plain steps, and what was won.
+
+    No bet is made that could lose more than is there, and what was lost is taken out as the clock
+    says.  So a request cannot become slower by more than that, whatever the estimates are.
+    """
+
+    steps: float = STAKE
+
+    def renew(self) -> None:
+        """A request begins: at least the stake, at most what may be saved."""
+        self.steps = min(max(self.steps, STAKE), MOST_SAVED)
+
+    def earn(self, steps: float = 1.0) -> None:
+        """So many plain steps went by."""
+        if self.steps < MOST_SAVED:
+            self.steps = min(self.steps + steps * INTEREST, MOST_SAVED)
+
+    def book(self, won: float) -> None:
+        """Steps that were won, or lost where ``won`` is negative."""
+        self.steps = max(self.steps + (won if won > 0 else CAUTION * won), -MOST_OWED)
+
+
+@define
+class Tries:
+    """When something that did not pay is tried again.
+
+    ``rested``: plain tokens since it was used last; after ``patience`` of them it is tried.
+    """
+
+    rested: int = 0
+    patience: int = FIRST_REST
+
+    @property
+    def due(self) -> bool:
+        """Whether it has rested long enough."""
+        return self.rested >= self.patience
+
+    @property
+    def late(self) -> bool:
+        """Whether it has rested so long that nothing is known of it any more."""
+        return self.rested >= LAST_REST
+
+    def begin(self) -> None:
+        """It is used now; the next try comes later, unless this one pays."""
+        if self.due:
+            self.patience = min(2 * self.patience, LAST_REST)
+        self.rested = 0
+
+    def paid(self) -> None:
+        """It was worth it."""
+        self.patience = FIRST_REST

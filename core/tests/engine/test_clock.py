@@ -1,0 +1,64 @@
+"""No request becomes slower than the allowance, whatever the machine, and good guesses pay.
+
+Time is made up (``machines``): the real loop and policy read a clock that the tests turn.
+``benchmarks/clock.py`` prints the same for every pair.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from statistics import mean
+
+import pytest
+
+from machines import ARMS, KINDS, Arm, Kind, best_depth, ratios
+
+TOKENS, SHORT = 200, 40
+WORST = 0.98
+STEPS, SHARE = 2.0, 0.01
+"""What a request may lose: so many steps, and this share of the plain time."""
+NOT_PAYING = [arm for arm in ARMS.values() if arm.right <= 0.3 or (arm.draft or 0) > 0.5]
+SURE = [arm for arm in ARMS.values() if arm.right == 1.0 and not arm.once]
+
+
+def named(pair: tuple[Kind, Arm]) -> str:
+    return f"{pair[0].name}: {pair[1].name}"
+
+
+PAIRS = list(product(KINDS.values(), ARMS.values()))
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=named)
+def test_a_long_reply_loses_at_most_two_in_a_hundred(pair: tuple[Kind, Arm]) -> None:
+    for seed in range(2):
+        assert min(ratios(*pair, seed, [TOKENS] * 4)) >= WORST, seed
+
+
+@pytest.mark.parametrize("pair", [(k, a) for k, a in PAIRS if a in NOT_PAYING], ids=named)
+def test_a_short_reply_loses_at_most_a_step_or_two(pair: tuple[Kind, Arm]) -> None:
+    for ratio in ratios(*pair, 0, [SHORT] * 6):
+        assert SHORT / ratio - SHORT <= STEPS + SHARE * SHORT
+
+
+@pytest.mark.parametrize("arm", SURE, ids=lambda arm: arm.name)
+@pytest.mark.parametrize(
+    "name", ["fast quiet", "like a GPU", "growing slower", "busy, then quiet", "noisy"]
+)
+def test_who_is_right_gains_most_of_what_the_best_fixed_depth_does(name: str, arm: Arm) -> None:
+    kind = KINDS[name]
+    best = best_depth(kind, arm, 0, TOKENS)
+    assert best > 1.5
+    assert mean(ratios(kind, arm, seed, [TOKENS] * 5)[-1] for seed in range(3)) >= 0.9 * best
+
+
+@pytest.mark.parametrize("name", ["fast quiet", "like a GPU", "growing quicker"])
+def test_so_does_a_head_that_is_right_most_of_the_time(name: str) -> None:
+    kind, arm = KINDS[name], ARMS["head, 80 % right"]
+    best = best_depth(kind, arm, 0, TOKENS)
+    assert mean(ratios(kind, arm, seed, [TOKENS] * 5)[-1] for seed in range(3)) >= 0.85 * best
+
+
+def test_where_guesses_rest_the_loop_decodes_as_without_them() -> None:
+    """A drafter at rest leaves no mark on the clock: the reply takes what a plain one does."""
+    kind, arm = KINDS["n ids cost n"], ARMS["dear drafter, never right"]
+    assert ratios(kind, arm, 0, [TOKENS])[0] == pytest.approx(1.0, abs=0.001)
