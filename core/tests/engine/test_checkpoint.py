@@ -369,7 +369,8 @@ def test_a_resumed_run_goes_on_saving(tmp_path: Path) -> None:
         for piece, _ in zip(run, range(30), strict=False):
             assert piece.finish_reason is None
         run.close()
-    assert Checkpoint.load(file).generated == 25
+    # Another one was due at 25: it is left out where the disk is not done with this one by then.
+    assert Checkpoint.load(file).generated in {17, 25}
     assert sorted(tmp_path.iterdir()) == [file]
 
 

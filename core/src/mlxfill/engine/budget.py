@@ -14,7 +14,7 @@ STAKE = 1.0
 INTEREST, MOST_SAVED, MOST_OWED = 0.01, 2.0, 4.0
 """Steps that each plain step adds, the most that interest and earlier requests leave, and the most
 that may be owed: a stall of the machine shall not end all guessing for good."""
-CAUTION = 1.25
+CAUTION = 1.5
 """What a lost step counts: clocks err."""
 FIRST_REST, LAST_REST = 16, 4096
 """Plain tokens between two tries of what did not pay; doubled after each failure."""

@@ -11,7 +11,7 @@ import mlx.core as mx
 from attrs import define, field
 
 from mlxfill.engine.budget import Tries
-from mlxfill.engine.gate import BUCKETS, DECAY, MARGIN, NEWEST, QUICKER, Survival, bucket_of, quiet
+from mlxfill.engine.gate import BUCKETS, DECAY, MARGIN, NEWEST, Survival, bucket_of, quiet
 from mlxfill.model.reading import weight_bytes
 from mlxfill.sampling import Chooser, Sampling
 
@@ -31,6 +31,8 @@ HOPE, CREDIT = 0.9, 6.0
 """First estimate of a trained drafter's rate, and how many trials it counts for."""
 POOLED = 4.0
 """How many trials of a position the rate of all positions counts for."""
+MUCH_QUICKER = 1.5
+"""Where two rounds are so many times quicker than those before, plain steps are timed at once."""
 FIRST_LOOK, LAST_LOOK = 32, 64
 """Rounds after which plain steps are timed again; doubled each time that drafting went on."""
 BELIEVED = 2
@@ -108,6 +110,7 @@ class Drafter:
     _telling_ms: deque[float] = field(factory=lambda: deque(maxlen=NEWEST), repr=False)
     _rounds_ms: dict[int, deque[float]] = field(factory=dict, repr=False)
     _quicker: bool = False
+    _on_trial: bool = False
     _fresh: set[int] = field(factory=set, repr=False)
 
     @fund.default
@@ -175,6 +178,9 @@ class Drafter:
         if tokens >= MANY:
             self._telling_ms.append(ms / tokens)
         steps = ms / self.step_ms if self.step_ms else 0.0
+        if self._on_trial:
+            self.owed += steps
+            return
         self.owed += max(steps - self.fund, 0.0)
         self.fund = 0.0 if math.isinf(self.fund) else max(self.fund - steps, 0.0)
 
@@ -214,7 +220,7 @@ class Drafter:
     def timed(self, depth: int, ms: float) -> None:
         """A round of ``depth`` drafts took ``ms``; quick are those with nothing to take back."""
         known = self._rounds_ms.setdefault(depth, deque(maxlen=NEWEST))
-        quicker = bool(known) and ms * QUICKER < quiet(known)
+        quicker = bool(known) and ms * MUCH_QUICKER < quiet(known)
         if quicker and self._quicker:  # so may plain steps be: see what they cost
             self.rounds = self.look_after
         self._quicker = quicker
@@ -247,7 +253,8 @@ class Drafter:
         self.survival.tries.begin()
 
     def tried(self) -> None:
-        """It drafts although it does not promise to pay: not on trust."""
+        """It drafts although it does not promise to pay: the budget pays for all of that."""
+        self._on_trial = True
         self.fund = self.fund if math.isfinite(self.fund) else 0.0
 
     def won(self, steps: float) -> None:
@@ -255,6 +262,7 @@ class Drafter:
 
         One without weights may have found its text: then it goes on at once.
         """
+        self._on_trial = False
         if steps > 0:
             self.survival.tries.paid()
             if not self.trained:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +101,7 @@ class Drafting(Informed):
             lambda depth: self.cost_now(gate, depth),
             drafter.proven,
             max(telling - drafter.fund, 0.0),
-            max(telling - (drafter.fund if math.isfinite(drafter.fund) else 0.0), 0.0),
+            telling,
             hopeful or self._promise(gate, limit) > WORTH_A_TRY,
         )
 
