@@ -181,3 +181,34 @@ def test_the_vocabulary_is_read_before_anyone_is_served(load_tiny: Any, serve_ti
         assert thread == "mlxfill-engine"
         assert schema
         assert http.get("/health").status_code == 200
+
+
+def test_a_stream_that_waits_for_its_turn_hears_that_it_is_alive(
+    load_tiny: Any, serve_tiny: Any
+) -> None:
+    stands, go_on = threading.Event(), threading.Event()
+
+    def stuck(_: Any, logits: Any) -> Any:
+        if not stands.is_set():
+            stands.set()
+            go_on.wait()
+        return logits
+
+    with (
+        serve_tiny(processed_by(stuck, load_tiny), clock=Clock(), hang=0.2) as served,
+        served.http() as http,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        try:
+            first = pool.submit(http.post, CHAT, json=BODY)
+            assert stands.wait(AT_ALL)
+            with http.stream("POST", CHAT, json={**BODY, "stream": True}) as waiting:
+                lines = waiting.iter_lines()
+                assert waiting.status_code == 200
+                assert next(lines) == ": still at work"
+                go_on.set()
+                assert [line for line in lines if line][-1] == "data: [DONE]"
+        finally:
+            go_on.set()
+        assert first.result().status_code == 200
+        assert served.idle()

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from abc import ABC, abstractmethod
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
@@ -19,7 +20,7 @@ from mlxfill_serve.jobs import Audited, Ended, Scored, Token
 from mlxfill_serve.usage import usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -118,12 +119,8 @@ class Answer(ABC):
 
     # --- server-sent events -----------------------------------------------------------
 
-    def stream(self) -> Response:
+    async def events(self) -> AsyncGenerator[bytes, None]:
         """The answer piece by piece."""
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._events(), media_type="text/event-stream", headers=headers)
-
-    async def _events(self) -> AsyncIterator[bytes]:
         try:
             yield self.opening()
             async for burst in self.generation.bursts():
@@ -166,6 +163,40 @@ class Answer(ABC):
         return {"audit": self.audits[0]} if self.audits else {}
 
 
+async def streamed(
+    making: asyncio.Future[Answer], patience: float, broken: Callable[[ApiError], bytes]
+) -> Response:
+    """An answer as a stream, which begins after ``patience`` seconds even if it is not made yet.
+
+    :param broken: the event that says why there is none after all.
+    :raises ApiError: there is none, and that was known in time.
+    """
+    await asyncio.wait({making}, timeout=patience)
+    if making.done():
+        making.result()
+    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    events = _events(making, patience, broken)
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+
+async def _events(
+    making: asyncio.Future[Answer], patience: float, broken: Callable[[ApiError], bytes]
+) -> AsyncGenerator[bytes, None]:
+    try:
+        while not making.done():
+            yield ALIVE
+            await asyncio.wait({making}, timeout=patience)
+        answer = making.result()
+    except ApiError as error:
+        yield broken(error)
+        return
+    finally:
+        making.cancel()
+    async with aclosing(answer.events()) as events:
+        async for each in events:
+            yield each
+
+
 @frozen(kw_only=True)
 class CompletionAnswer(Answer):
     """A completion.  ``kind``: OpenAI's word for the object; a chunk's is ``chunk_kind``."""
@@ -201,7 +232,7 @@ class CompletionAnswer(Answer):
 
     def broken(self, error: ApiError) -> bytes:
         """OpenAI's error object."""
-        return event(error.body())
+        return error_event(error)
 
     def _ours(self) -> dict[str, Any]:
         audit = self.audit()
@@ -227,6 +258,11 @@ def event(data: dict[str, Any], kind: str | None = None) -> bytes:
     name = "" if kind is None else f"event: {kind}\n"
     told = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return f"{name}data: {told}\n\n".encode()
+
+
+def error_event(error: ApiError) -> bytes:
+    """OpenAI's error object in a stream."""
+    return event(error.body())
 
 
 async def _hang_up(request: Request) -> None:

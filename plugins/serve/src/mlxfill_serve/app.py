@@ -19,6 +19,7 @@ from mlxfill_serve.guard import Guard
 from mlxfill_serve.metrics import CONTENT_TYPE, Measured, Metrics
 from mlxfill_serve.models import Models
 from mlxfill_serve.openapi import document
+from mlxfill_serve.requestlog import OFF, RequestLog
 from mlxfill_serve.responses.store import ResponseStore
 from mlxfill_serve.settings import ServeSettings
 from mlxfill_serve.static import page_routes
@@ -44,6 +45,7 @@ def make_app(
     metrics = Metrics(worker)
     models = Models(name, tuple(settled.adapters))
     store = ResponseStore(longest=settled.max_body)
+    log = None if settled.log == OFF else RequestLog(settled.log)
     api = Endpoints(worker, models, settled, metrics, store)
 
     async def measured(_: Request) -> Response:
@@ -65,7 +67,7 @@ def make_app(
         *page_routes(),
     ]
     middleware = [
-        Middleware(Measured, metrics=metrics, routes=routes),
+        Middleware(Measured, metrics=metrics, routes=routes, log=log),
         # Before the guard: a browser asks without the key whether it may ask, and lets a page read
         # a refusal only where this says so.
         *([_cors(settled)] if settled.origins else []),

@@ -98,6 +98,10 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
         int | None,
         typer.Option(metavar="N", help="Most tokens of a request that asks for an audit: 0, none."),
     ] = None,
+    log: Annotated[
+        str | None,
+        typer.Option(metavar="FORM", help="A line for each request: text or json; off as it is."),
+    ] = None,
 ) -> None:
     """Answer requests in the manner of OpenAI's API, and show a page to talk to the model."""
     config: Config = ctx.obj.config()
@@ -112,6 +116,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of a command
         "timeout": timeout,
         "max_tokens": max_tokens,
         "audit": audit,
+        "log": log,
         "adapters": _adapters(adapter) if adapter else None,
     }
     settings = _settings(config, given)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 from starlette.responses import JSONResponse, Response
 
-from mlxfill_serve.answers import ClientGoneError, CompletionAnswer
+from mlxfill_serve.answers import ClientGoneError, CompletionAnswer, error_event, streamed
 from mlxfill_serve.asking import audit_wanted, chat_question, check_replies, completion_questions
 from mlxfill_serve.bodies import ChatBody, CompletionBody
 from mlxfill_serve.choices import ChatChoice, TextChoice
@@ -17,13 +18,14 @@ from mlxfill_serve.errors import dead_engine
 from mlxfill_serve.generation import Generation
 from mlxfill_serve.reading import B, read_body
 from mlxfill_serve.reply import ReplyReader
-from mlxfill_serve.responses.answers import ResponseAnswer
+from mlxfill_serve.requestlog import CLIENT_GONE
+from mlxfill_serve.responses.answers import ResponseAnswer, no_response
 from mlxfill_serve.responses.asking import chat_body, in_words_of_responses
 from mlxfill_serve.responses.bodies import ResponsesBody
 from mlxfill_serve.responses.choice import ResponseChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from starlette.requests import Request
 
@@ -73,6 +75,9 @@ class Endpoints:
     async def chat(self, request: Request) -> Response:
         """``POST /v1/chat/completions``."""
         body = await self._body(request, ChatBody)
+        return await self._answered(self._chat_answer(body), body, request)
+
+    async def _chat_answer(self, body: ChatBody) -> Answer:
         chat = await self._chat(body)
         choices = [
             ChatChoice(
@@ -85,7 +90,7 @@ class Endpoints:
             )
             for index, reader in enumerate(chat.readers)
         ]
-        answer = CompletionAnswer(
+        return CompletionAnswer(
             generation=chat.generation,
             choices=choices,
             model=chat.model,
@@ -96,18 +101,20 @@ class Endpoints:
             prefix="chatcmpl",
             with_usage=_usage_wanted(body),
         )
-        return await self._answered(answer, body, request)
 
     async def respond(self, request: Request) -> Response:
         """``POST /v1/responses``."""
         body = await self._body(request, ResponsesBody)
+        return await self._answered(self._response_answer(body), body, request)
+
+    async def _response_answer(self, body: ResponsesBody) -> Answer:
         items = self.store.said(body)
         with in_words_of_responses():
             asked = chat_body(body, items)
             chat = await self._chat(asked)
             (reader,) = chat.readers
             choice = ResponseChoice(reader, self.tokenizer, with_logprobs=bool(asked.logprobs))
-            answer = ResponseAnswer(
+            return ResponseAnswer(
                 generation=chat.generation,
                 choices=[choice],
                 model=chat.model,
@@ -115,11 +122,13 @@ class Endpoints:
                 body=body,
                 keep=None if body.store is False else partial(self.store.keep, items),
             )
-            return await self._answered(answer, body, request)
 
     async def complete(self, request: Request) -> Response:
         """``POST /v1/completions``."""
         body = await self._body(request, CompletionBody)
+        return await self._answered(self._text_answer(body), body, request)
+
+    async def _text_answer(self, body: CompletionBody) -> Answer:
         name, adapters = self.models.chosen(body.model, body.adapters)
         asked = completion_questions(body, self.settings)
 
@@ -138,7 +147,7 @@ class Endpoints:
             )
             for index, each in enumerate(opened)
         ]
-        answer = CompletionAnswer(
+        return CompletionAnswer(
             generation=generation,
             choices=choices,
             model=name,
@@ -149,7 +158,6 @@ class Endpoints:
             prefix="cmpl",
             with_usage=_usage_wanted(body),
         )
-        return await self._answered(answer, body, request)
 
     async def list_models(self, _: Request) -> Response:
         """``GET /v1/models``."""
@@ -212,11 +220,24 @@ class Endpoints:
             ]
             return Generation(self.worker, openers), questions
 
-    async def _answered(self, answer: Answer, body: Options, request: Request) -> Response:
+    async def _answered(
+        self, making: Coroutine[Any, Any, Answer], body: Options, request: Request
+    ) -> Response:
+        """What is wrong with a request is told by its status where that is known soon."""
+
+        async def kept() -> Answer:
+            request.state.answer = answer = await making
+            return answer
+
         try:
-            response = answer.stream() if body.stream else await answer.whole(request)
+            if body.stream:
+                broken = no_response if isinstance(body, ResponsesBody) else error_event
+                made = asyncio.ensure_future(kept())
+                response = await streamed(made, self.worker.patience, broken)
+            else:
+                response = await (await kept()).whole(request)
         except ClientGoneError:
-            return Response(status_code=499)
+            return Response(status_code=CLIENT_GONE)
         if request.state.heard.ignored:
             response.headers[HEADER] = ", ".join(request.state.heard.ignored)
         return response

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from mlxfill_serve.worker import EngineThread
 
 
-PATIENCE = 10.0
-"""Seconds of silence after which a client is told that its request is still alive."""
-
-
 class Generation:
     """Submits a job for each choice and gives their events as they come.
 
@@ -35,7 +31,6 @@ class Generation:
         mailbox: Mailbox[tuple[int, Event]] = Mailbox()
         settings = worker.settings
         self._worker, self._mailbox = worker, mailbox
-        self._patience = min(PATIENCE, settings.hang or PATIENCE)
         self._jobs = [
             Job(opener, mailbox, index, settings.timeout) for index, opener in enumerate(openers)
         ]
@@ -91,7 +86,7 @@ class Generation:
 
         :raises ApiError: 503, it is not.
         """
-        events = await self._mailbox.take(self._patience)
+        events = await self._mailbox.take(self._worker.patience)
         if not events:
             self._worker.check()
         return events

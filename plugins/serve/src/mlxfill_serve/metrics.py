@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.routing import Match
 
+from mlxfill_serve.requestlog import CLIENT_GONE
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from mlxfill import Stats
     from mlxfill_serve.jobs import Token
+    from mlxfill_serve.requestlog import RequestLog
     from mlxfill_serve.worker import EngineThread
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -81,10 +84,12 @@ class Metrics:
 
 
 class Measured:
-    """Counts and times the requests of an application; those of ``UNTIMED`` are only counted."""
+    """Counts, times and logs requests; those of ``UNTIMED`` are only counted."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, routes: Sequence[Route]) -> None:
-        self._app, self._metrics, self._routes = app, metrics, routes
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, routes: Sequence[Route], log: RequestLog | None
+    ) -> None:
+        self._app, self._metrics, self._routes, self._log = app, metrics, routes, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on and look at what is answered."""
@@ -92,20 +97,29 @@ class Measured:
             await self._app(scope, receive, send)
             return
         begun, metrics, path = time.perf_counter(), self._metrics, self._path(scope)
-        timed = path not in UNTIMED
+        timed, status, first = path not in UNTIMED, CLIENT_GONE, None
 
         async def watched(message: Message) -> None:
+            nonlocal status, first
             if message["type"] == "http.response.start":
-                metrics.requests.labels(path, message["status"]).inc()
+                status, first = message["status"], time.perf_counter() - begun
+                metrics.requests.labels(path, status).inc()
                 if timed:
-                    metrics.first.labels(path).observe(time.perf_counter() - begun)
+                    metrics.first.labels(path).observe(first)
             await send(message)
 
         try:
             await self._app(scope, receive, watched)
         finally:
+            seconds = time.perf_counter() - begun
             if timed:
-                metrics.whole.labels(path).observe(time.perf_counter() - begun)
+                metrics.whole.labels(path).observe(seconds)
+            if timed and self._log is not None:
+                answer = scope.get("state", {}).get("answer")
+                method = scope["method"]
+                self._log.tell(
+                    method, path, status, first_byte=first, seconds=seconds, answer=answer
+                )
 
     def _path(self, scope: Scope) -> str:
         """The path as it was declared, also for whoever is refused before it is looked up.

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mlxfill import Engine, Piece, PromptScores, Run
     from mlxfill_serve.jobs import Job
 
+SILENCE = 10.0
+"""Seconds after which a client that hears nothing is told that its request is still alive."""
 PATIENCE = 3
 """Rounds that may fail one after the other before the engine counts as dead."""
 
@@ -83,6 +85,11 @@ class EngineThread:
     def alive(self) -> bool:
         """Whether the thread is there and takes jobs."""
         return self._open
+
+    @property
+    def patience(self) -> float:
+        """Seconds without a word to a client after which it is to hear of its request."""
+        return min(SILENCE, self.settings.hang or SILENCE)
 
     @property
     def hung(self) -> bool:

@@ -114,6 +114,12 @@ class ResponseAnswer(Answer):
         return {"mlxfill": told} if told else {}
 
 
+def no_response(error: ApiError) -> bytes:
+    """The event of a stream that has no response to tell of."""
+    told = {"code": error.code, "message": error.message, "param": error.param}
+    return event({"type": "error", **told, "sequence_number": 0}, "error")
+
+
 def _echo(body: ResponsesBody) -> dict[str, Any]:
     """What clients want to find of their request in a response."""
     choice, text = body.tool_choice or "auto", body.text
