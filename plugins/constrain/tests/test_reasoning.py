@@ -63,7 +63,7 @@ def test_a_reply_that_is_cut_while_it_thinks_has_no_content(engine: mlxfill.Engi
 
 def test_calls_are_content_and_what_they_hold_is_no_reasoning(engine: mlxfill.Engine) -> None:
     name = {"type": "string"}
-    call = {"name": "read", "parameters": {"type": "object", "properties": {"path": name}}}
+    call = {"name": "read_file", "parameters": {"type": "object", "properties": {"path": name}}}
     tools = [{"type": "function", "function": call}]
     ask = [{"role": "user", "content": "Read src/page.py please."}]
     result = engine.generate(ask, tools=tools, max_tokens=200)
@@ -81,7 +81,8 @@ CALL = '{"name": "f", "arguments": {"a": 1}}'
         (CALL, [json.loads(CALL)]),
         ('{"name": "f"}', [{"name": "f", "arguments": {}}]),
         ('{"name": "f", "arguments": "{}"}', [{"name": "f", "arguments": {}}]),
-        (f"[{CALL}, 3]", [json.loads(CALL)]),
+        (f"[{CALL}, {CALL}]", [json.loads(CALL)] * 2),
+        (f"[{CALL}, 3]", []),
         (CALL.replace("1", '"<tool_call>"'), [{"name": "f", "arguments": {"a": "<tool_call>"}}]),
         ('{"arguments": {}}', []),
         ('{"name": "f", "arguments": 3}', []),

@@ -72,7 +72,7 @@ def test_asserts_need_the_setting_and_the_trust(
 ) -> None:
     guest = echo(evolve(SETTINGS, assert_=asserts))
     names = [guest.name] if trusted else []
-    result = answered(engine("llama", guest, trusted=names), delimiters=[34])
+    result = answered(engine("llama", guest, trusted=names), delimiters=[4])
     assert (result.stats.fill["injected"] > 0) == injects
 
 
