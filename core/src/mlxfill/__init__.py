@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from mlxfill.hookspecs import hookimpl
     from mlxfill.messages import for_template
     from mlxfill.model.compiled import CompiledForward
+    from mlxfill.model.formats import FolderFormat, folder_format
     from mlxfill.plugins import installed_plugin
     from mlxfill.rewind.mark import CacheMark
     from mlxfill.sampling import Sampling
@@ -105,6 +106,7 @@ __all__ = [
     "Engine",
     "Event",
     "Fault",
+    "FolderFormat",
     "GenerationMethod",
     "InputError",
     "LayerReplay",
@@ -133,6 +135,7 @@ __all__ = [
     "TokenView",
     "check_output",
     "fit_table",
+    "folder_format",
     "for_template",
     "grouped",
     "hookimpl",
@@ -153,6 +156,7 @@ _HOMES = {
     "CompiledForward": "mlxfill.model.compiled",
     "Config": "mlxfill.config",
     "Engine": "mlxfill.engine",
+    "FolderFormat": "mlxfill.model.formats",
     "Piece": "mlxfill.engine",
     "Prompt": "mlxfill.engine.prompt",
     "PromptCache": "mlxfill.engine",
@@ -165,6 +169,7 @@ _HOMES = {
     "Stats": "mlxfill.engine",
     "check_output": "mlxfill.cli.outputs",
     "fit_table": "mlxfill.cli.tables",
+    "folder_format": "mlxfill.model.formats",
     "for_template": "mlxfill.messages",
     "grouped": "mlxfill.cli.groups",
     "hookimpl": "mlxfill.hookspecs",

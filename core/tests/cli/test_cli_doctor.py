@@ -14,6 +14,7 @@ from mlxfill import BackendMissingError
 from mlxfill.cli.doctor import machine
 from mlxfill.cli.doctor.model import verdict
 from mlxfill.engine.gate import CostCurve
+from mlxfill.testing import tiny_folder
 from mlxfill.testing.installed import HEADER
 
 if TYPE_CHECKING:
@@ -269,3 +270,36 @@ def test_elsewhere_the_question_does_not_arise(
     monkeypatch.setattr(machine, "backends", lambda: ["mlx-cpu"])
     monkeypatch.setattr("sys.platform", "darwin")
     assert machine.blas() is None
+
+
+# --- drafters ---------------------------------------------------------------------------------
+
+
+def rewritten(folder: Path, **keys: Any) -> Path:
+    """A tiny model whose config says something else as well."""
+    file = tiny_folder(folder) / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | keys), "utf-8")
+    return folder
+
+
+def test_a_head_that_is_passed_over_is_a_hint(findings: Any, run: Any, tmp_path: Path) -> None:
+    folder = rewritten(tmp_path / "model", num_nextn_predict_layers=1)
+    said = "promises an MTP head (num_nextn_predict_layers 1), its weights have none"
+    found = findings("--model", str(folder))
+    assert [said in hint for hint in found["hints"] if "MTP" in hint] == [True]
+    assert found["problems"] == []
+    assert said in run("doctor", "--model", str(folder)).out
+    told = run("generate", "--model", str(folder), "-m", "2", "a").err
+    assert told.count(said) == 1
+
+
+def test_a_drafter_that_nobody_loads_is_a_problem(findings: Any, run: Any, tmp_path: Path) -> None:
+    model = str(tiny_folder(tmp_path / "model"))
+    draft = rewritten(tmp_path / "draft", dflash_config={})
+    said = f"{draft} is a DFlash block drafter; no installed plugin loads it (kinds: none)"
+    config = Path("mlxfill.toml")
+    config.write_text(f'plugins = ["aa"]\ndraft = "{draft}"\n', "utf-8")
+    assert findings("--model", model, code=1)["problems"] == [said]
+    config.unlink()
+    outcome = run("generate", "--no-plugins", "--model", model, "--draft", str(draft), "a")
+    assert (outcome.code, outcome.err) == (1, f"error: {said}\n")

@@ -465,7 +465,7 @@ def test_no_model_at_all_is_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) 
         ("nonsense", "no model folder 'nonsense'; a model on the hub is OWNER/NAME"),
         ("tiyn", "no model folder 'tiyn'; did you mean 'tiny'?"),
         ("./nonsense", "no model folder './nonsense'; a model on the hub is OWNER/NAME"),
-        ("cache", "cache has no config.json: is it a model folder?"),
+        ("cache", "cache has no config.json: it is an empty folder"),
     ],
 )
 def test_an_unknown_model_is_named(run: Any, name: str, complaint: str) -> None:

@@ -32,6 +32,7 @@ from mlxfill.testing import (
     plain,
     plugged,
     shared_model,
+    tiny_folder,
     tiny_tokenizer,
 )
 
@@ -385,7 +386,7 @@ def test_a_kind_of_a_plugin_that_is_off_is_switched_on_first(site: FakeSite) -> 
 
 def test_a_drafter_where_none_can_read_it(tmp_path: Any) -> None:
     with pytest.raises(PluginError, match="no plugin that is on can draft with"):
-        engine_with(shared_model("llama"), draft=tmp_path)
+        engine_with(shared_model("llama"), draft=tiny_folder(tmp_path / "model"))
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "4", True])

@@ -15,7 +15,7 @@ import pytest
 from mlxfill import DrafterError, Engine, InputError, Sampling
 from mlxfill.model.target import Target
 from mlxfill.sampling import Chooser
-from mlxfill.testing import VOCAB, shared_model, tiny_model, tiny_tokenizer
+from mlxfill.testing import VOCAB, shared_model, tiny_folder, tiny_model, tiny_tokenizer
 from mlxfill_spec_qwen_mtp import MtpSettings, plugin
 from mlxfill_spec_qwen_mtp.config import HeadConfig
 from mlxfill_spec_qwen_mtp.head import MtpHead, parameters
@@ -324,6 +324,9 @@ def test_broken_or_absent_weights_are_named(
     ("change", "named"),
     [
         ({"model_type": "deepseek_v4_mtp"}, "'deepseek_v4_mtp' is no head that this plugin knows"),
+        ({"model_type": "llama"}, "is an EAGLE draft head"),  # by the names of its tensors
+        ({"model_type": "deepseek_mtp"}, "is an MTP head"),
+        ({"dflash_config": {}, "model_type": "qwen3"}, "is a DFlash block drafter"),
         ({"block_size": 1}, "block_size must be at least 2, not 1"),
         ({"text_config": {"hidden_size": 64}}, "lacks 'num_attention_heads'"),
         ({"mtp_use_dedicated_embeddings": True}, "embeddings of their own"),
@@ -342,6 +345,13 @@ def test_a_config_of_something_else_is_refused(
     assert str(folder / "config.json") in message
 
 
+def test_a_full_model_given_as_a_head_is_refused_as_one(tmp_path: Path, target: Any) -> None:
+    folder = tiny_folder(tmp_path / "model")
+    assert refusal(folder, target).endswith(f"; {folder} is a language model")
+    with pytest.raises(DrafterError, match="is a language model"):
+        engine_at(draft=folder, draft_kind="qwen-mtp")
+
+
 def test_a_closed_head_is_refused(tmp_path: Path, target: Any, text: dict[str, Any]) -> None:
     provider = load_provider(saved(tmp_path / "head", text), target, MtpSettings())
     provider.close()
@@ -355,7 +365,14 @@ def test_only_heads_are_detected(tmp_path: Path, text: dict[str, Any]) -> None:
     assert kind.detect(folder)
     assert not kind.fallback
     assert not kind.detect(tmp_path)
-    for content in ('{"model_type": "qwen3_5"}', "{}", "[]", "no json", '{"model_type": 3}'):
+    others = ("deepseek_mtp", "mimo_mtp", "qwen3_5_mtp_mtp", "glm4_moe_mtp", "qwen3_5")
+    for content in (
+        *(json.dumps({"model_type": name}) for name in others),
+        "{}",
+        "[]",
+        "no json",
+        '{"model_type": 3}',
+    ):
         (folder / "config.json").write_text(content, "utf-8")
         assert not kind.detect(folder)
 
@@ -383,6 +400,16 @@ def test_a_folder_drafts_through_the_engine(
         spec = engine.generate(PROMPT, max_tokens=20, eos_token_ids=[]).stats.spec
     assert spec["drafter"] == "spec-qwen-mtp"
     assert len(spec["drafted_by_position"]) == 2
+
+
+@pytest.mark.parametrize("kind", ["deepseek_mtp", "glm4_moe_mtp", "mimo_mtp"])
+def test_a_head_of_another_family_is_named_for_what_it_is(
+    tmp_path: Path, text: dict[str, Any], kind: str
+) -> None:
+    folder = saved(tmp_path / "head", text)
+    (folder / "config.json").write_text(json.dumps({"model_type": kind}), "utf-8")
+    with pytest.raises(DrafterError, match=r"is an MTP head; no installed plugin loads it"):
+        engine_at(draft=folder)
 
 
 # --- mtp split -------------------------------------------------------------------------------

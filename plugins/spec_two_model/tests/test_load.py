@@ -180,6 +180,31 @@ def test_a_head_is_no_model(folder: Path, tmp_path: Path) -> None:
         assert not kind.detect(folder)
 
 
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"dflash_config": {"mask_token_id": 3}}, "a DFlash block drafter"),
+        ({"architectures": ["LlamaForCausalLMEagle3"]}, "an EAGLE-3 draft head"),
+        ({"speculators_model_type": "eagle3"}, "an EAGLE-3 draft head"),
+        ({"medusa_num_heads": 3}, "a set of Medusa heads"),
+        ({"model_type": "gemma4_unified_assistant"}, "a Gemma 4 assistant drafter"),
+        ({"model_type": "bert"}, "an encoder, which writes no text"),
+    ],
+)
+def test_what_cannot_stand_alone_is_neither_claimed_nor_loaded(
+    folder: Path, target: Any, change: dict[str, Any], name: str
+) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | change), "utf-8")
+    (kind,) = plugin.mlxfill_draft_kinds()
+    assert not kind.detect(folder)
+    assert refusal(folder, target) == f"draft model {folder} cannot be loaded: it is {name}"
+    with pytest.raises(DrafterError, match=f"is {name}; no installed plugin loads it"):
+        engine_at(folder)
+    with pytest.raises(DrafterError, match=f"draft model .* it is {name}"):
+        engine_at(folder, draft_kind="two-model")
+
+
 def test_other_weights_have_another_fingerprint(folder: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     assert fingerprint(copy) == fingerprint(folder)

@@ -13,9 +13,10 @@ from mlxfill.engine.gate import NOTHING, Drafts, Gate, Plan
 from mlxfill.engine.telling import Informed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from mlxfill.contracts import DraftRows
+    from mlxfill.engine.checkpoint.content import StoredDrafting
     from mlxfill.engine.drafter import Drafter
     from mlxfill.model.reading import Stream
 
@@ -218,12 +219,12 @@ class Drafting(Informed):
         """Counters, to be stored."""
         return {"left_out": self.left_out, **{name: list(getattr(self, name)) for name in _TALLY}}
 
-    def recall(self, tally: Mapping[str, Any]) -> None:
+    def recall(self, tally: StoredDrafting) -> None:
         """Go on counting from a stored tally; by position, if there are as many."""
-        self.left_out = tally.get("left_out", 0)
-        if len(tally["drafted_by_position"]) == self.cap:
+        self.left_out = tally.left_out
+        if len(tally.drafted_by_position) == len(tally.accepted_by_position) == self.cap:
             for name in _TALLY:
-                setattr(self, name, list(tally[name]))
+                setattr(self, name, list(getattr(tally, name)))
 
     def stats(self) -> dict[str, Any]:
         """Counters by position."""

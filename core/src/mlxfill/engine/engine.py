@@ -14,7 +14,7 @@ from mlxfill.engine.checkpoint.identity import lasting
 from mlxfill.engine.guarded import PluginRewinders
 from mlxfill.engine.learnt import Learnt
 from mlxfill.engine.markers import TEXT, ContentMarkers
-from mlxfill.engine.mount import bundled, mount
+from mlxfill.engine.mount import bundled, mount, passed_over
 from mlxfill.engine.opening import Opening
 from mlxfill.engine.options import make_options
 from mlxfill.engine.prompt import Prompt, make_prompt
@@ -352,7 +352,11 @@ class Engine:
         asked = artifact is not None or name is not None
         if artifact is None:
             artifact = bundled(self.plugins, self.target, name, self.faults)
-        if not asked and (artifact is None or self.num_draft_tokens == 0):
+        if not asked and self.num_draft_tokens == 0:
+            return
+        if not asked and artifact is None:
+            told = passed_over(self.plugins, self.target.path) if self.target.path else ""
+            self.faults += [Fault("engine", "draft", told)] if told else []
             return
         try:
             self.drafter = mount(self.plugins, self.target, artifact, name, self.learnt.no_rewind)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from mlxfill.engine.drafter import Drafter
 from mlxfill.engine.finding import find
 from mlxfill.errors import DrafterError, MlxfillError, PluginError
+from mlxfill.model.baked import FOLDER, baked_head
+from mlxfill.model.formats import MODEL, QWEN_MTP, folder_format
 from mlxfill.nearest import did_you_mean, plugin_meant
 from mlxfill.plugins.advice import DRAFTERS
 from mlxfill.plugins.faults import one_line, recorded
@@ -22,12 +24,10 @@ if TYPE_CHECKING:
 
     Kinds = Sequence[tuple[str, DraftKind]]
 
-OF_FOLDERS = ("spec-two-model", "spec-qwen-mtp")
-"""Plugins of this project that draft with what lies in a folder."""
+OF_FOLDERS = {MODEL: "spec-two-model", QWEN_MTP: "spec-qwen-mtp"}
+"""Plugins of this project that draft with what lies in a folder, by its format."""
 NUMBERS = {"weights_bytes": (int, 0), "default_depth": (int, 1)}
 """What is reckoned with of a provider: types and least values."""
-BUNDLED = "mtp"
-"""Folder inside a model's folder for the head that belongs to it."""
 
 
 def mount(
@@ -89,7 +89,7 @@ def bundled(
     plugins: PluginManager, target: Target, name: str | None, faults: list[Fault]
 ) -> Path | None:
     """The head that came with the model, if a plugin that is on knows its kind."""
-    folder = target.path / BUNDLED if target.path else None
+    folder = target.path / FOLDER if target.path else None
     if folder is None or not folder.is_dir():
         return None
     for plugin, kind in plugins.draft_kinds():
@@ -99,6 +99,27 @@ def bundled(
                 if kind.detect(folder):
                     return folder
     return None
+
+
+def passed_over(plugins: PluginManager, folder: Path) -> str:
+    """What to say of a head that lies in the model's folder and is not used; "" for none."""
+    head = baked_head(folder)
+    if head is None:
+        return ""
+    nobody = "no installed plugin loads it from there"
+    missing = plugins.remedy(OF_FOLDERS[QWEN_MTP])
+    first = f"{missing}, then " if missing else ""
+    if not head.what:
+        lies = (
+            f"the config of {folder} promises an MTP head ({head.promise}), its weights have none"
+        )
+        ours = f"{first}mlxfill mtp split ORIGINAL_RELEASE HEAD, and --draft HEAD"
+        return f"{lies}: {ours if head.family else 'most conversions leave it out'}"
+    lies = f"{folder} holds {head.what}, which is not used"
+    if head.family and head.raw:
+        return f"{lies}: {first}mlxfill mtp split {folder} HEAD, and --draft HEAD"
+    apart = folder_format(folder / FOLDER).key == QWEN_MTP
+    return f"{lies}: {missing or nobody}" if apart else f"{lies}: {nobody}"
 
 
 def _detects(plugin: str, kind: DraftKind, folder: Path) -> bool:
@@ -139,11 +160,19 @@ def _detected(plugins: PluginManager, path: Path | None) -> tuple[str, DraftKind
     for plugin, kind in sorted(kinds, key=lambda each: each[1].fallback):
         if path is not None and kind.needs_artifact and _detects(plugin, kind, path):
             return plugin, kind
-    remedy = plugins.remedy(*OF_FOLDERS)
-    raise PluginError(
-        f"no plugin that is on can draft with {path} (kinds: {_known(kinds)})"
-        f"{f'; {remedy}' if remedy else ''}"
-    )
+    raise _unclaimed(plugins, path, _known(kinds))
+
+
+def _unclaimed(plugins: PluginManager, path: Path | None, known: str) -> MlxfillError:
+    """What to say of a folder that no kind of drafter claims: what it is, and who would load it."""
+    found = None if path is None else folder_format(path)
+    remedy = plugins.remedy(OF_FOLDERS[found.key]) if found and found.key in OF_FOLDERS else ""
+    if found is not None and not remedy:
+        return DrafterError(
+            f"{path} is {found.name}; no installed plugin loads it (kinds: {known})"
+        )
+    lies = f"; it is {found.name}: {remedy}" if found else ""
+    return PluginError(f"no plugin that is on can draft with {path} (kinds: {known}){lies}")
 
 
 def _known(kinds: Kinds) -> str:

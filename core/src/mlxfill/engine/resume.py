@@ -5,11 +5,23 @@ from __future__ import annotations
 import os
 import reprlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from mlxfill.contracts import DraftCheckpoint, Fault, Schema
+import attrs
+
+from mlxfill.contracts import DraftCheckpoint, Fault
 from mlxfill.engine.admission import check_named
 from mlxfill.engine.checkpoint.checkpoint import Checkpoint
+from mlxfill.engine.checkpoint.content import checked
+from mlxfill.engine.checkpoint.fitting import (
+    check_caches,
+    check_lengths,
+    check_scores,
+    is_array,
+    stored_ids,
+    stored_objects,
+    stored_options,
+)
 from mlxfill.engine.checkpoint.identity import other_weights, settings_of
 from mlxfill.engine.checkpoint.plain import restore_caches, unpacked
 from mlxfill.engine.checkpoint.tally import give_back
@@ -19,14 +31,14 @@ from mlxfill.engine.options import make_options
 from mlxfill.engine.prewarm import Held
 from mlxfill.engine.prompt import Prompt
 from mlxfill.engine.runstate import Past
-from mlxfill.errors import CheckpointError, InputError, MlxfillError
-from mlxfill.model.reading import ids as ids_of
+from mlxfill.errors import CheckpointError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mlxfill.engine.engine import Engine
     from mlxfill.engine.options import Options
+    from mlxfill.engine.results import FinishReason
     from mlxfill.engine.run import Run
     from mlxfill.engine.runstate import RunState
 
@@ -54,105 +66,122 @@ def resume(
         raise InputError(
             f"a checkpoint is a file or what on_checkpoint was handed, not {reprlib.repr(source)}"
         )
-    stored = source if isinstance(source, Checkpoint) else Checkpoint.load(source)
-    if not isinstance(source, Checkpoint):
+    if isinstance(source, Checkpoint):
+        name, stored = "the checkpoint", source
+    else:
+        name, stored = str(Path(source)), Checkpoint.load(source)
         given = {"checkpoint": source, **given}
-    file = given.get("checkpoint")
-    name = "the checkpoint" if file is None else str(Path(file))
     try:
         return Resumption(engine, stored, given).run()
     except CheckpointError as error:
         raise CheckpointError(f"{name} cannot be resumed: {error}") from error
-    except MlxfillError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise CheckpointError(f"{name} cannot be resumed: it holds no generation") from error
 
 
 class Resumption:
     """One checkpoint on its way to a run."""
 
     def __init__(self, engine: Engine, stored: Checkpoint, given: Mapping[str, Any]) -> None:
-        self._engine, self._content, self._arrays = engine, stored.content, stored.arrays
-        self._given = given
-        self._tokens = ids_of(self._arrays["tokens"])
-        self._request: Mapping[str, Any] = self._content["request"]
+        self._engine, self._arrays, self._given = engine, stored.arrays, given
+        self._content = checked(stored.content)
+        self._request = self._content.request
+        size = engine.target.vocab_size
+        self._prompt_ids = stored_ids("prompt", self._arrays, size)
+        self._tokens = stored_ids("tokens", self._arrays, size)
+        check_lengths(self._content, len(self._prompt_ids), len(self._tokens))
 
     def run(self) -> Run:
         """The run, checked against the engine that is to go on with it."""
         content, engine = self._content, self._engine
         options = self._options()
-        if content["model"] != engine.learnt.fingerprint(options.adapters):
-            found = other_weights(content["origin"], engine.made_by, options.adapters)
+        if content.model != engine.learnt.fingerprint(options.adapters):
+            origin = attrs.asdict(content.origin)
+            found = other_weights(origin, engine.made_by, options.adapters)
             raise CheckpointError(found)
         ending = self._ending(options)
         held = self._held(options)
         if held is None and ending is None:
             raise CheckpointError("its reply is complete and cannot be made longer")
-        faults = [Fault(*fault) for fault in content["faults"]]
+        faults = [Fault(*fault) for fault in content.faults]
         faults += [fault for fault in engine.faults if fault not in faults]
         opening = Opening(engine, options, faults)
         run = opening.run(self._prompt(), self._tools(), held=held, resumed=True)
         try:
             self._check_deciding(run.state)
             run.state.revive(self._past(ending))
-            give_back(run.state, content["tally"])
+            give_back(run.state, content.tally)
         except BaseException:
             run.close()
             raise
         return run
 
     def _options(self) -> Options:
-        options = self._request["options"]
-        stored = {name: unpacked(value, self._arrays) for name, value in options.items()}
-        schema = stored.pop("schema", None)
-        if schema is not None:
-            stored["schema"] = Schema(**schema)
-        missing = [name for name in self._request["needs"] if not self._given.get(name)]
+        """Those that were stored, with those that are given now.
+
+        :raises CheckpointError: the stored ones are none.
+        :raises InputError: those that are given are none.
+        """
+        missing = [name for name in self._request.needs if not self._given.get(name)]
         if missing:
             raise CheckpointError(f"it was made with {missing[0]}=...: give the same again")
+        stored = stored_options(self._request.options, self._arrays)
+        try:
+            before = make_options({}, stored)
+            before.sampling.check_vocabulary(self._engine.target.vocab_size)
+        except InputError as error:
+            raise CheckpointError(f"its options are not legal here: {error}") from error
+        generated = len(self._tokens)
+        if 0 <= before.max_tokens < generated:
+            raise CheckpointError(f"it holds {generated} tokens of at most {before.max_tokens}")
+        check_scores(self._content, before, generated)
         made = make_options({}, {**stored, **self._given})
-        generated, most = len(self._tokens), made.max_tokens
-        if 0 <= most < generated:
-            raise InputError(f"max_tokens must be at least {generated}, what is there, not {most}")
+        if 0 <= made.max_tokens < generated:
+            raise InputError(
+                f"max_tokens must be at least {generated}, what is there, not {made.max_tokens}"
+            )
         return made
 
     def _ending(self, options: Options) -> Ending | None:
-        reason = self._content["ending"]
+        reason = self._content.ending
         longer = options.max_tokens < 0 or options.max_tokens > len(self._tokens)
-        return None if reason is None or (reason == "length" and longer) else Ending(reason)
+        if reason is None or (reason == "length" and longer):
+            return None
+        return Ending(cast("FinishReason", reason))
 
     def _held(self, options: Options) -> Held | None:
         content, engine = self._content, self._engine
-        if content["caches"] is None:
+        if content.caches is None:
             return None
-        caches = engine.target.new_cache(options.max_kv_size)
-        restore_caches(caches, content["caches"], self._arrays)
-        unnamed = content["unnamed"]
-        if unnamed:
+        if content.unnamed:
             check_named(options)
-        count = unnamed + self._arrays["prompt"].size + len(self._tokens) - 1
-        return Held(caches, count, unnamed=unnamed, draft=self._draft())
+        count = content.unnamed + len(self._prompt_ids) + len(self._tokens) - 1
+        caches = engine.target.new_cache(options.max_kv_size)
+        restore_caches(caches, content.caches, self._arrays)
+        check_caches(engine.target, caches, count, options)
+        return Held(caches, count, unnamed=content.unnamed, draft=self._draft(count))
 
-    def _draft(self) -> DraftCheckpoint | None:
-        stored = self._content["draft"]
+    def _draft(self, held: int) -> DraftCheckpoint | None:
+        stored = self._content.draft
         if stored is None:
             return None
-        tensors = unpacked(stored["tensors"], self._arrays)
-        return DraftCheckpoint(
-            stored["namespace"], stored["processed_tokens"], tensors, stored["metadata"]
-        )
+        tensors = unpacked(stored.tensors, self._arrays)
+        if not isinstance(tensors, dict) or not all(is_array(each) for each in tensors.values()):
+            raise CheckpointError("draft.tensors must be arrays by name")
+        if stored.processed_tokens != held:
+            raise CheckpointError(
+                f"draft.processed_tokens is {stored.processed_tokens}, where {held} are held"
+            )
+        return DraftCheckpoint(stored.namespace, held, tensors, stored.metadata)
 
     def _prompt(self) -> Prompt:
-        messages = unpacked(self._request["messages"], self._arrays)
-        return Prompt(tuple(ids_of(self._arrays["prompt"])), self._request["text"], messages)
+        messages = stored_objects("messages", self._request.messages, self._arrays)
+        return Prompt(tuple(self._prompt_ids), self._request.text, messages)
 
     def _tools(self) -> Any:  # noqa: ANN401
-        return unpacked(self._request["tools"], self._arrays)
+        return stored_objects("tools", self._request.tools, self._arrays)
 
     def _check_deciding(self, run: RunState) -> None:
         """What others than the model write must be written in the same way."""
-        before, now = self._content["deciding"], settings_of(self._engine, run.deciding)
+        before, now = self._content.deciding, settings_of(self._engine, run.deciding)
         for plugin in sorted(before.keys() | now.keys()):
             if before.get(plugin) != now.get(plugin):
                 how = "with other settings" if plugin in before and plugin in now else "on"
@@ -164,13 +193,13 @@ class Resumption:
 
     def _past(self, ending: Ending | None) -> Past:
         content = self._content
-        origins = [word for word, count in content["origins"] for _ in range(count)]
+        origins = [word for word, count in content.origins for _ in range(count)]
         return Past(
             tokens=[
                 Emitted(token, origin, None)
                 for token, origin in zip(self._tokens, origins, strict=True)
             ],
             ending=ending,
-            logprobs=content["logprobs"],
-            top_logprobs=[[(token, p) for token, p in top] for top in content["top_logprobs"]],
+            logprobs=content.logprobs,
+            top_logprobs=content.top_logprobs,
         )

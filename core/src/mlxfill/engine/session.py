@@ -126,6 +126,8 @@ class Session:
         self._sources = [s.source for s in self.seats]
         fates = (JUDGED, COST, END, SHORT, UNSUPPORTED)
         self.counts: dict[str, int] = dict.fromkeys(("offers", "branch_stops", *fates), 0)
+        # What sources had counted of this reply before it was stored and gone on with.
+        self.counted_before: dict[str, int] = {}
         # For traces, None otherwise: offer, accepted, judged, the target's id instead;
         # drafter, drafted ids, what the target said.
         self.on_proposal: Callable[[Offer, int, int, int | None], None] | None = None
@@ -145,7 +147,7 @@ class Session:
 
     def source_counts(self) -> dict[str, int]:
         """The sources' own counters, equal names added up."""
-        total: Counter[str] = Counter()
+        total: Counter[str] = Counter(self.counted_before)
         for source in self._sources:
             with recorded("", "counts", []):  # what cannot be counted is not worth a fault
                 counts = getattr(source, "counts", None) or {}

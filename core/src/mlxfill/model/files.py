@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.errors import ModelError, reason
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+INDEX = "model.safetensors.index.json"
+
+
+def tensor_names(folder: Path) -> dict[str, str]:
+    """Names of all tensors in ``*.safetensors`` of a folder, and their files; headers are read.
+
+    What the index lists counts, whether the file is there or not; a broken file has no tensors.
+    """
+    named: dict[str, str] = {}
+    listed = _weight_map(folder / INDEX)
+    for file in sorted(folder.glob("*.safetensors")):
+        if file.name not in listed.values():
+            with suppress(ModelError):
+                named.update(dict.fromkeys(check_header(file), file.name))
+    return {**named, **listed}
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    """Tensors and files by an index; nothing where there is none that can be read."""
+    with suppress(ModelError):
+        parsed = read_json(index) if index.is_file() else None
+        listed = parsed.get("weight_map") if isinstance(parsed, dict) else None
+        if isinstance(listed, dict) and all(isinstance(file, str) for file in listed.values()):
+            return listed
+    return {}
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401
@@ -20,13 +47,13 @@ def read_json(path: Path) -> Any:  # noqa: ANN401
         raise ModelError(message) from error
 
 
-def check_header(file: Path) -> None:
-    """Raise ``ModelError`` unless a safetensors file is whole."""
+def check_header(file: Path) -> list[str]:
+    """Names of the tensors of a safetensors file.  Raises ``ModelError`` unless it is whole."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(file, framework="numpy") as opened:
-            opened.keys()
+            return list(opened.keys())
     except (SafetensorError, OSError) as error:
         message = f"{file} is no whole safetensors file: {reason(error)}"
         raise ModelError(message) from error

@@ -10,8 +10,9 @@ from mlxfill.errors import BackendMissingError, ModelError, ModelNotFoundError, 
 from mlxfill.installing import pip_install
 from mlxfill.model.adapterfiles import check_adapter, put_into
 from mlxfill.model.callformats import with_calls
-from mlxfill.model.files import check_header, read_json
+from mlxfill.model.files import INDEX, check_header, read_json
 from mlxfill.model.forked import check_process
+from mlxfill.model.formats import folder_format
 from mlxfill.model.vocabulary import check_tokenizer, check_vocabulary_file
 from mlxfill.nearest import did_you_mean
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
 EMBEDDED = ("tiny", "tiny-draft", "tiny-mtp")
-INDEX = "model.safetensors.index.json"
 LONGEST = 120
 """Characters of a name, and of what the hub says, that are shown."""
 
@@ -169,7 +169,9 @@ def check_files(path: Path) -> None:
     """Raise for what mlx-lm would only trip over: config, index, shards, tokenizer."""
     config = path / "config.json"
     if not config.is_file():
-        message = f"{path} has no config.json: is it a model folder?"
+        found = folder_format(path)
+        what = "is it a model folder?" if found.key == "unknown" else f"it is {found.name}"
+        message = f"{path} has no config.json: {what}"
         raise ModelNotFoundError(message)
     parsed = read_json(config)
     if not isinstance(parsed, dict) or not isinstance(parsed.get("model_type"), str):

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfill import DrafterError
+from mlxfill import DrafterError, folder_format
 
 MODEL_TYPES = ("qwen3_5_mtp", "qwen3_5_moe_mtp", "qwen3_next_mtp")
 BEYOND_LAYERS = 2
@@ -52,7 +52,7 @@ def read_config(folder: Path) -> HeadConfig:
     if config.get("model_type") not in MODEL_TYPES:
         raise DrafterError(
             f"{file}: model_type {config.get('model_type')!r} is no head that this plugin knows"
-            f" ({', '.join(MODEL_TYPES)})"
+            f" ({', '.join(MODEL_TYPES)}); {folder} is {folder_format(folder).name}"
         )
     text = text_config(config, file)
     if text.get("mtp_use_dedicated_embeddings"):
@@ -84,7 +84,7 @@ def read_json(file: Path) -> dict[str, Any]:
     """A JSON object.  Raises ``DrafterError`` that names the file."""
     try:
         content = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DrafterError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise DrafterError(f"{file} holds no JSON object")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlxfill import DraftKind, TargetView, hookimpl
+from mlxfill import DrafterError, DraftKind, TargetView, hookimpl
+from mlxfill_spec_qwen_mtp.config import MODEL_TYPES, read_json
 from mlxfill_spec_qwen_mtp.settings import MtpSettings
 
 if TYPE_CHECKING:
@@ -33,16 +33,15 @@ def mlxfill_settings() -> type[MtpSettings]:
 
 @hookimpl
 def mlxfill_draft_kinds() -> list[DraftKind]:
-    """A head split off a release: a folder whose ``model_type`` ends in ``_mtp``."""
+    """A head split off a release of the Qwen3.5 family."""
     return [DraftKind(name="qwen-mtp", origin="mtp", detect=_detect, load=_load)]
 
 
 def _detect(folder: Path) -> bool:
     try:
-        model_type = json.loads((folder / "config.json").read_text("utf-8"))["model_type"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_json(folder / "config.json").get("model_type") in MODEL_TYPES
+    except DrafterError:
         return False
-    return isinstance(model_type, str) and model_type.endswith("_mtp")
 
 
 def _load(artifact: Path | None, target: TargetView, settings: MtpSettings | None) -> DraftProvider:

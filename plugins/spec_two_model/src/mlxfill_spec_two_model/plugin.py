@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlxfill import DraftKind, TargetView, hookimpl
+from mlxfill import DraftKind, TargetView, folder_format, hookimpl
 from mlxfill_spec_two_model.settings import TwoModelSettings
 
 if TYPE_CHECKING:
@@ -30,13 +29,8 @@ def mlxfill_draft_kinds() -> list[DraftKind]:
 
 
 def _detect(folder: Path) -> bool:
-    """Whether a folder holds a model that can stand alone; a prediction head cannot."""
-    try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
-        model_type = config["model_type"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return isinstance(model_type, str) and not model_type.endswith("_mtp")
+    """Whether a folder holds a model that can stand alone; no head and no other drafter can."""
+    return folder_format(folder).is_model
 
 
 def _load(

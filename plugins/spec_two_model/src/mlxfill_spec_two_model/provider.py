@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from mlx.utils import tree_flatten
 
-from mlxfill import DraftCheckpoint, DrafterError, DraftSampling, TargetView
+from mlxfill import DraftCheckpoint, DrafterError, DraftSampling, TargetView, folder_format
 from mlxfill_spec_two_model.chain import DraftModel
 from mlxfill_spec_two_model.rows import TwoModelRows
 from mlxfill_spec_two_model.tokenizers import first_difference
@@ -68,6 +68,9 @@ def load_provider(folder: Path, target: TargetView, settings: TwoModelSettings) 
     """
     from mlx_lm import load
 
+    found = folder_format(folder)
+    if not found.is_model:
+        raise DrafterError(f"draft model {folder} cannot be loaded: it is {found.name}")
     try:
         model, tokenizer = load(str(folder))[:2]
     except Exception as error:

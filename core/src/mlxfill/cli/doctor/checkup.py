@@ -100,5 +100,11 @@ def _check_model(found: Checkup, config: Config, model: str) -> None:
     try:
         with load(model, config=config) as engine:
             found.model = examine(engine)
+            told = [f"{fault.where}: {fault.message}" for fault in engine.faults]
+            found.hints += [line for line in told if not _is_told(line, found.problems)]
     except MlxfillError as error:
         found.problems += [line for line in str(error).splitlines() if line not in found.problems]
+
+
+def _is_told(line: str, problems: list[str]) -> bool:
+    return any(line.endswith(problem) for problem in problems)

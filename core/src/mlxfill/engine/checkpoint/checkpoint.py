@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from attrs import frozen
 
 from mlxfill.engine.checkpoint import file
+from mlxfill.engine.checkpoint.content import checked
 from mlxfill.engine.checkpoint.lock import CheckpointLock
 from mlxfill.errors import CheckpointError, reason
 
@@ -58,4 +59,11 @@ class Checkpoint:
         :raises CheckpointError: the file is missing, damaged, foreign or of a newer version.
         """
         content, arrays = file.read(Path(path))
-        return cls(content, arrays, finished=content.get("ending") is not None)
+        try:
+            ending = checked(content).ending
+        except CheckpointError as error:
+            raise CheckpointError(f"{path} holds no generation: {error}") from error
+        missing = [name for name in ("prompt", "tokens") if name not in arrays]
+        if missing:
+            raise CheckpointError(f"{path} holds no generation: it has no {missing[0]}")
+        return cls(content, arrays, finished=ending is not None)

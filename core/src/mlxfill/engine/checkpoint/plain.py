@@ -9,7 +9,8 @@ place of a fresh one).
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, MutableMapping, Sequence
+import reprlib
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import mlx.core as mx
@@ -59,19 +60,42 @@ def unpacked(
     :raises CheckpointError: it is of other kinds of entries.
     """
     if not isinstance(stored, dict):
+        if stored is not None and type(stored) not in _PLAIN:
+            raise CheckpointError(f"it holds {reprlib.repr(stored)} where a value is to be")
         return stored
-    if ENTRY in stored:
-        return _restored(fresh, stored[ENTRY], stored[VALUES], arrays)
+    if stored.keys() == {ENTRY, VALUES}:
+        return _restored(fresh, stored[ENTRY], _listed(stored[VALUES], dict), arrays)
+    if len(stored) != 1 or not {ARRAY, LIST, TUPLE, TABLE}.issuperset(stored):
+        raise CheckpointError(f"it holds {reprlib.repr(stored)}, a value of an unknown kind")
     ((kind, content),) = stored.items()
     if kind == ARRAY:
+        if not isinstance(content, str) or content not in arrays:
+            raise CheckpointError(f"it has no array {reprlib.repr(content)}")
         return copy.copy(arrays[content])
     if kind == TABLE:
         beside = fresh if isinstance(fresh, Mapping) else {}
-        return {key: unpacked(value, arrays, beside.get(key)) for key, value in content}
-    parts = fresh if isinstance(fresh, list | tuple) and len(fresh) == len(content) else None
-    beside_each = parts or [None] * len(content)
+        return {
+            _key(key, TABLE): unpacked(value, arrays, beside.get(key))
+            for key, value in (_pair(each) for each in _listed(content))
+        }
+    parts = (
+        fresh if isinstance(fresh, list | tuple) and len(fresh) == len(_listed(content)) else None
+    )
+    beside_each = parts or [None] * len(_listed(content))
     each = [unpacked(v, arrays, part) for v, part in zip(content, beside_each, strict=True)]
     return tuple(each) if kind == TUPLE else each
+
+
+def _listed(content: Any, kind: type = list) -> Any:  # noqa: ANN401
+    """``content``, which must be of one kind."""
+    if not isinstance(content, kind):
+        raise CheckpointError(f"it holds {reprlib.repr(content)}, no {kind.__name__}")
+    return content
+
+
+def _pair(content: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    key, value = _listed(content) if isinstance(content, list) and len(content) == 2 else (None, 0)  # noqa: PLR2004
+    return key, value
 
 
 def restore_caches(caches: list[Any], stored: Any, arrays: Mapping[str, mx.array]) -> None:  # noqa: ANN401
@@ -79,7 +103,7 @@ def restore_caches(caches: list[Any], stored: Any, arrays: Mapping[str, mx.array
 
     :raises CheckpointError: it was of other kinds of entries.
     """
-    content: Sequence[Any] = stored[LIST]
+    content = _listed(stored.get(LIST) if isinstance(stored, dict) else stored)
     if len(caches) != len(content):
         raise CheckpointError(
             f"it holds {len(content)} cache entries, this model has {len(caches)}"
@@ -112,6 +136,6 @@ def _restored(
 
 def _made(name: str) -> Any:  # noqa: ANN401
     """An entry of one of mlx-lm's own kinds without any content; None for other names."""
-    kind: Any = getattr(mlx_lm_cache, name, None)
+    kind: Any = getattr(mlx_lm_cache, name, None) if isinstance(name, str) else None
     base = mlx_lm_cache._BaseCache  # noqa: SLF001 - what makes a class a kind of cache entry
     return kind.__new__(kind) if isinstance(kind, type) and issubclass(kind, base) else None
