@@ -198,7 +198,8 @@ def test_a_field_that_is_missing_or_unknown_is_named(folder: Path) -> None:
         (("origins",), [["sampled", 2]], "origins counts 2 tokens, the reply has"),
         (("origins",), [["sampled", 0]], "must be a whole number of at least 1, not 0"),
         (("origins",), "ab", "must be a list, not 'ab'"),
-        (("faults",), ["abc"], "must be a list of 3, not 'abc'"),
+        (("faults",), ["abc"], "content.faults"),
+        (("faults",), "abc", "must be a list, not 'abc'"),
         (("logprobs",), [0.5], "logprobs has 1 entries, not 0"),
         (("ending",), "error", "ending must be 'stop' or 'length', not 'error'"),
         (("ending",), "stop", "ending is 'stop', and caches is not null"),
@@ -353,6 +354,9 @@ GIVEN: dict[str, Any] = {
     "max_tokens": 9,
     "sampling": Sampling(temperature=0.5),
     "stop": ("zzz",),
+    "stop_in_reasoning": True,
+    "special_tokens_in_content": "text",
+    "prompt_logprobs": None,
     "logprobs": True,
     "top_logprobs": 3,
     "prefill_step_size": 3,
@@ -374,7 +378,7 @@ GIVEN: dict[str, Any] = {
     "schema": None,
     "adapters": None,
 }
-"""A value of each option that is stored; the last two have tests of their own."""
+"""A value of each option that is stored; None where another test tries it, or it is not stored."""
 SAMPLED: dict[str, Any] = {
     "temperature": 0.7,
     "top_p": 0.9,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from attrs import define, field, fields
+from attrs import define, field
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mlxfill.engine.session import Session
 
 JUDGED, COST, END, SHORT, UNSUPPORTED = "judged", "cost", "end", "short", "verify_unsupported"
@@ -47,12 +45,6 @@ class Counters:
     def without_tokens(self) -> int:
         """Forwards that brought no token, the reply being over."""
         return self.found_end + self.in_flight
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """The counters that ``attrs.asdict`` took apart."""
-        names = [f.name for f in fields(cls) if f.name.endswith("_from")]
-        return cls(**{**stored, **{name: Counter(stored[name]) for name in names}})
 
     def fill(self, session: Session) -> dict[str, Any]:
         """Counters of asserted spans, and those of the sources themselves.

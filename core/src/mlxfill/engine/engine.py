@@ -356,7 +356,7 @@ class Engine:
             return
         if not asked and artifact is None:
             told = passed_over(self.plugins, self.target.path) if self.target.path else ""
-            self.faults += [Fault("engine", "draft", told)] if told else []
+            self.faults += [Fault("engine", "draft", told, notice=True)] if told else []
             return
         try:
             self.drafter = mount(self.plugins, self.target, artifact, name, self.learnt.no_rewind)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from mlxfill.contracts import DraftCheckpoint, Fault
+from mlxfill.contracts import DraftCheckpoint
 from mlxfill.engine.admission import check_named
 from mlxfill.engine.checkpoint.checkpoint import Checkpoint
 from mlxfill.engine.checkpoint.content import checked
@@ -101,7 +101,7 @@ class Resumption:
         held = self._held(options)
         if held is None and ending is None:
             raise CheckpointError("its reply is complete and cannot be made longer")
-        faults = [Fault(*fault) for fault in content.faults]
+        faults = list(content.faults)
         faults += [fault for fault in engine.faults if fault not in faults]
         opening = Opening(engine, options, faults)
         run = opening.run(self._prompt(), self._tools(), held=held, resumed=True)

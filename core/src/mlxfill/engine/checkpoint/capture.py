@@ -28,7 +28,7 @@ LIVE = frozenset(
     {
         *("cache", "prompt_cache", "input_embeddings", "snapshot_at", "keep_cache"),
         *("cancel", "on_prefill_done", "on_prefill_progress", "on_checkpoint", "checkpoint"),
-        *("sampler", "logits_processors"),
+        *("sampler", "logits_processors", "on_layer"),
     }
 )
 """Options that belong to the process that made the request: not stored."""
@@ -59,7 +59,7 @@ def capture(engine: Engine, run: RunState) -> Checkpoint:
         "logprobs": list(run.reply.logprobs),
         "top_logprobs": list(run.reply.top_logprobs),
         "ending": None if ending is None else ending.reason,
-        "faults": [attrs.astuple(fault) for fault in run.faults],
+        "faults": [attrs.asdict(fault) for fault in run.faults],
         "tally": tally_of(run),
         "caches": None,
         "draft": None,

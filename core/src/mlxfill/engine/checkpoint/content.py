@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import reprlib
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, NewType, cast, get_args, get_origin
 
-from attrs import field, frozen
+from attrs import astuple, field, fields, frozen
 from cattrs import Converter, ForbiddenExtraKeysError, transform_error
 
 from mlxfill import rules
+from mlxfill.contracts import Fault  # noqa: TC001 - cattrs resolves it
+from mlxfill.engine.counters import Counters
 from mlxfill.errors import CheckpointError
 
 Packed = NewType("Packed", object)
@@ -30,6 +33,12 @@ def _counts(_: object, attribute: Any, value: Mapping[str, int] | list[int]) -> 
         _COUNT(None, attribute, each)
 
 
+def _counters(_: object, attribute: Any, value: Counters) -> None:  # noqa: ANN401
+    """Nothing below 0 in any of them."""
+    for each in astuple(value, recurse=False):
+        _counts(None, attribute, [each] if isinstance(each, int) else each)
+
+
 def _numbers(_: object, attribute: Any, value: Mapping[str, Number] | None) -> None:  # noqa: ANN401
     """Nothing below 0, not a number or infinite."""
     for each in (value or {}).values():
@@ -39,25 +48,6 @@ def _numbers(_: object, attribute: Any, value: Mapping[str, Number] | None) -> N
 def _runs(_: object, attribute: Any, value: list[tuple[str, int]]) -> None:  # noqa: ANN401
     for _word, count in value:
         _SOME(None, attribute, count)
-
-
-@frozen
-class StoredCounters:
-    """``Counters`` of a run: the same names."""
-
-    rounds: list[int] = field(validator=_counts)
-    windows: int = field(validator=_COUNT)
-    steps: int = field(validator=_COUNT)
-    fill_events: int = field(validator=_COUNT)
-    truncations: int = field(validator=_COUNT)
-    wasted_samples: int = field(validator=_COUNT)
-    found_end: int = field(validator=_COUNT)
-    in_flight: int = field(validator=_COUNT)
-    left_out: int = field(validator=_COUNT)
-    span_lengths: list[int] = field(validator=_counts)
-    injected_from: dict[str, int] = field(validator=_counts)
-    drafted_from: dict[str, int] = field(validator=_counts)
-    accepted_from: dict[str, int] = field(validator=_counts)
 
 
 @frozen
@@ -76,7 +66,7 @@ class StoredTally:
 
     stats: Mapping[str, Number] = field(validator=_numbers)
     forwards: int = field(validator=_COUNT)
-    counters: StoredCounters
+    counters: Counters = field(validator=_counters)
     offers: dict[str, int] = field(validator=_counts)
     sources: dict[str, int] = field(validator=_counts)
     phases: Mapping[str, Number] | None = field(validator=_numbers)
@@ -140,7 +130,7 @@ class Content:
     logprobs: list[float]
     top_logprobs: list[list[tuple[int, float]]]
     ending: str | None = field(validator=rules.one_of(None, *ENDINGS))
-    faults: list[tuple[str, str, str]]
+    faults: list[Fault]
     tally: StoredTally
     caches: Packed
     draft: StoredDraft | None
@@ -154,10 +144,15 @@ def checked(content: object) -> Content:
         first one.
     """
     try:
-        return _CONVERTER.structure(content, Content)
+        found = _CONVERTER.structure(content, Content)
     except (Exception, RecursionError) as error:
         first, *_ = transform_error(error, "content", _told)
         raise CheckpointError(f"its content is not legal: {' '.join(first.split())}") from error
+    counters = cast("Any", content)["tally"]["counters"]
+    missing = [each.name for each in fields(Counters) if each.name not in counters]
+    if missing:
+        raise CheckpointError(f"its content is not legal: tally.counters lacks {missing[0]}")
+    return found
 
 
 def _told(error: BaseException, _: type | None) -> str:
@@ -203,6 +198,10 @@ def _table(value: object, kind: Any) -> dict[str, Any]:  # noqa: ANN401
     return {key: _CONVERTER.structure(each, inner) for key, each in value.items()}
 
 
+def _counter(value: object, _: Any) -> Counter[str]:  # noqa: ANN401
+    return Counter(_table(value, dict[str, int]))
+
+
 def _converter() -> Converter:
     converter = Converter(forbid_extra_keys=True)
     for kind in _WORDS:
@@ -210,7 +209,8 @@ def _converter() -> Converter:
     for kind in (float, Number):
         converter.register_structure_hook(kind, _number)
     converter.register_structure_hook(Packed, lambda value, _: value)
-    for origin, hook in ((list, _list), (tuple, _tuple), (dict, _table), (Mapping, _table)):
+    hooks: dict[Any, Any] = {list: _list, tuple: _tuple, dict: _table, Mapping: _table}
+    for origin, hook in {**hooks, Counter: _counter}.items():
         converter.register_structure_hook_func(partial(_is_of, origin), hook)
     return converter
 

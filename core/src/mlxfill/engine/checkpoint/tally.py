@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from mlxfill.engine.counters import Counters
 from mlxfill.engine.results import Stats
 from mlxfill.errors import CheckpointError
 
@@ -56,7 +56,7 @@ def give_back(run: RunState, tally: StoredTally) -> None:
     if phases is not None:
         phases.ms.update(tally.phases or {})
     run.forwarder.forwards = tally.forwards
-    run.loop.counters = Counters.from_dict(attrs.asdict(tally.counters))
+    run.loop.counters = copy.deepcopy(tally.counters)
     run.session.counts.update(tally.offers)
     # What sources count when they are told of the tokens again is not counted twice.
     run.session.counted_before = Counter(tally.sources) - Counter(run.session.source_counts())
