@@ -32,7 +32,7 @@ class Field:
 
     ``target``: our field that it becomes, ``convert`` finds the value.  Else it is refused with a
     ``remedy``, or left out: a client hears of that where ``told``, unless the value is ``neutral``
-    (0 is false, too).
+    (0 is false, too).  ``even_empty``: an empty object asks for it as well.
     """
 
     name: str
@@ -41,10 +41,12 @@ class Field:
     remedy: str = ""
     told: bool = False
     neutral: tuple[object, ...] = ()
+    even_empty: bool = False
 
     def is_neutral(self, value: object) -> bool:
         """Whether nothing is asked for with this value."""
-        return value in EMPTY or value in self.neutral
+        empty = EMPTY[:1] if self.even_empty else EMPTY
+        return value in empty or value in self.neutral
 
 
 def _becomes(name: str, target: str, convert: Convert | None = None) -> Field:
@@ -165,7 +167,7 @@ FIELDS = (
     _refused("lora_path", "name an adapter: adapters"),
     _refused("lora_request", "name an adapter: adapters"),
     _refused("web_search", "leave it out", 0),
-    _refused("web_search_options", "leave it out"),
+    Field("web_search_options", remedy="leave it out", even_empty=True),
     _refused("audio", TEXT_ONLY),
     _refused("moderation", "leave it out"),
     _refused("n", "a response is one: ask again", 1),
