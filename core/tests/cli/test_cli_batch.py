@@ -388,6 +388,32 @@ def test_a_foreign_output_is_refused_and_left_alone(batch: Any, content: str) ->
     assert Path("out.jsonl").read_text() == content
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("text", value) for value in (None, 5, ["x"], True)),
+        *(("tokens", value) for value in (None, "5", [1.5], [True], {})),
+        *(("index", value) for value in (None, True, -1, 0.0, "0", [0], 99)),
+        *(("digest", value) for value in (None, 5, [], "x")),
+        *(("error", value) for value in (5, [], None)),
+    ],
+)
+def test_an_answer_with_another_content_is_refused_and_left_alone(
+    batch: Any, key: str, value: Any
+) -> None:
+    prompts("hello")
+    assert batch().code == 0
+    answer = answers()[0]
+    if key == "error":
+        del answer["text"]
+    Path("out.jsonl").write_text(json.dumps({**answer, key: value}) + "\n")
+    before = Path("out.jsonl").read_bytes()
+    outcome = batch()
+    assert outcome.code == 2
+    assert outcome.complaint.startswith("--out out.jsonl, line 1: ")
+    assert Path("out.jsonl").read_bytes() == before
+
+
 @pytest.mark.usefixtures("whole")
 def test_the_answers_of_other_prompts_or_options_are_refused(batch: Any) -> None:
     before = Path("whole.jsonl").read_bytes()

@@ -11,6 +11,8 @@ from mlxfill.errors import ModelError, reason
 if TYPE_CHECKING:
     from pathlib import Path
 
+LONGEST_JSON = 64 << 20
+"""Bytes of a config or an index."""
 INDEX = "model.safetensors.index.json"
 
 
@@ -41,10 +43,14 @@ def _weight_map(index: Path) -> dict[str, str]:
 def read_json(path: Path) -> Any:  # noqa: ANN401
     """What a JSON file holds.  Raises ``ModelError``."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        too_long = path.stat().st_size > LONGEST_JSON
+        parsed = None if too_long else json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         message = f"{path} cannot be read as JSON: {reason(error)}"
         raise ModelError(message) from error
+    if too_long:
+        raise ModelError(f"{path} is longer than {LONGEST_JSON >> 20} MB: it is no such file")
+    return parsed
 
 
 def check_header(file: Path) -> list[str]:

@@ -189,5 +189,5 @@ def _known_to_mlx_lm(config: Mapping[str, Any]) -> bool:
 
     try:
         return bool(_get_classes(dict(config)))
-    except Exception:  # noqa: BLE001 - of a module that it imports by a name of the config
+    except (Exception, SystemExit):  # noqa: BLE001 - of a module that it imports by a name
         return False

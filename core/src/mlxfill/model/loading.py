@@ -10,6 +10,7 @@ from mlxfill.errors import BackendMissingError, ModelError, ModelNotFoundError, 
 from mlxfill.installing import pip_install
 from mlxfill.model.adapterfiles import check_adapter, put_into
 from mlxfill.model.callformats import with_calls
+from mlxfill.model.configs import check_config, check_other_configs
 from mlxfill.model.files import INDEX, check_header, read_json
 from mlxfill.model.forked import check_process
 from mlxfill.model.formats import folder_format
@@ -112,9 +113,8 @@ def load_model(
     shared = group is not None and group.size() > 1
     try:
         loaded: Any = load(str(path), lazy=shared, return_config=True)
-    except Exception as error:
-        message = f"{path} cannot be loaded: {reason(error)}"
-        raise ModelError(message) from error
+    except (Exception, SystemExit) as error:  # one architecture ends the process without a library
+        raise ModelError(f"{path} cannot be loaded{_why(path, error)}") from error
     model, tokenizer, config = loaded
     if adapter_path is not None:
         put_into(model, adapter_path)
@@ -127,6 +127,14 @@ def load_model(
     if shared:
         _split(model, group, path)
     return model, tokenizer, dict(config)
+
+
+def _why(path: Path, error: BaseException) -> str:
+    """What mlx-lm's loader says, and what the folder is where that explains it."""
+    told = isinstance(error, ValueError | OSError | RuntimeError)
+    said = reason(error) if told else f"{type(error).__name__}: {reason(error)}"
+    found = folder_format(path)
+    return f": {said}" if found.is_model else f": it is {found.name} ({said})"
 
 
 def settle_randomness() -> None:
@@ -173,10 +181,8 @@ def check_files(path: Path) -> None:
         what = "is it a model folder?" if found.key == "unknown" else f"it is {found.name}"
         message = f"{path} has no config.json: {what}"
         raise ModelNotFoundError(message)
-    parsed = read_json(config)
-    if not isinstance(parsed, dict) or not isinstance(parsed.get("model_type"), str):
-        message = f"{config} names no model_type"
-        raise ModelError(message)
+    check_config(config)
+    check_other_configs(path)
     index = path / INDEX
     if index.is_file():
         missing = sorted(s for s in _shards(index) if not (path / s).is_file())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
-from mlxfill.errors import DrafterError, ModelError
+from mlxfill.errors import DrafterError, ModelError, reason
 from mlxfill.model import anatomy, hooks
 from mlxfill.model.adapters import Adapters
 from mlxfill.model.head import alike, some_rows
@@ -63,7 +63,9 @@ class Target:
             whole = self.forward(ids, self.new_cache())
             mx.eval(whole)
         except Exception as error:
-            message = f"the model failed on a two-token probe: {type(error).__name__}: {error}"
+            whose = f"the model {self.path}" if self.path else "the model"
+            said = f"{type(error).__name__}: {reason(error)}"
+            message = f"{whose} failed on a two-token probe: {said}"
             raise ModelError(message) from error
         self.tappable = self._tappable(ids)
         self.vocab_size = whole.shape[-1]

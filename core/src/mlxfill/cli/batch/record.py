@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mlxfill.cli.outputs import STDOUT
 from mlxfill.engine.checkpoint.lock import CheckpointLock
 from mlxfill.errors import CheckpointError, InputError, MlxfillError
+from mlxfill.rules import is_whole
 from mlxfill.whole import replacing
 
 if TYPE_CHECKING:
@@ -142,12 +143,25 @@ def _read(path: Path, number: int, text: bytes, lines: Sequence[Line]) -> tuple[
         index, digest = answer["index"], answer["digest"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(_foreign(path, number)) from None
-    if not isinstance(index, int) or not 0 <= index < len(lines) or digest != lines[index].digest:
+    if not is_whole(index) or not 0 <= index < len(lines) or digest != lines[index].digest:
         raise InputError(
             f"--out {path}, line {number}: answers a request with another prompt, option or model:"
             " give another file"
         )
-    return index, "error" in answer
+    failed = isinstance(answer.get("error"), str)
+    if not failed and not _whole(answer):
+        raise InputError(_foreign(path, number))
+    return index, failed
+
+
+def _whole(answer: Mapping[str, Any]) -> bool:
+    """Whether the answer is there, and not only the name of its request."""
+    tokens = answer.get("tokens")
+    return (
+        isinstance(answer.get("text"), str)
+        and isinstance(tokens, list)
+        and all(map(is_whole, tokens))
+    )
 
 
 def _foreign(path: Path, number: int) -> str:
