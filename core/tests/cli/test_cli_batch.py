@@ -388,15 +388,17 @@ def test_a_foreign_output_is_refused_and_left_alone(batch: Any, content: str) ->
     assert Path("out.jsonl").read_text() == content
 
 
+WRONG_ANSWERS: dict[str, tuple[Any, ...]] = {
+    "text": (None, 5, ["x"], True),
+    "tokens": (None, "5", [1.5], [True], {}),
+    "index": (None, True, -1, 0.0, "0", [0], 99),
+    "digest": (None, 5, [], "x"),
+    "error": (5, [], None),
+}
+
+
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("text", value) for value in (None, 5, ["x"], True)),
-        *(("tokens", value) for value in (None, "5", [1.5], [True], {})),
-        *(("index", value) for value in (None, True, -1, 0.0, "0", [0], 99)),
-        *(("digest", value) for value in (None, 5, [], "x")),
-        *(("error", value) for value in (5, [], None)),
-    ],
+    ("key", "value"), [(key, value) for key, values in WRONG_ANSWERS.items() for value in values]
 )
 def test_an_answer_with_another_content_is_refused_and_left_alone(
     batch: Any, key: str, value: Any
