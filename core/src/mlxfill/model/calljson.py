@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
@@ -78,3 +79,11 @@ def some(calls: list[Any]) -> list[Any]:
     if not calls:
         raise ValueError("no call")
     return calls
+
+
+def matched(pattern: re.Pattern[str], text: str, at: int = 0) -> re.Match[str]:
+    """What ``pattern`` matches at a place of a text.  Raises ``ValueError`` where it does not."""
+    found = pattern.match(text, at)
+    if found is None:
+        raise ValueError("no call")
+    return found

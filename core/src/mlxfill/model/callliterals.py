@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfill.model.calljson import BETWEEN, Found, decoded, some, unique
+from mlxfill.model.calljson import BETWEEN, Found, decoded, matched, some, unique
 
 _HEAD = re.compile(r"call:(?P<name>[\w.-]+)\{")
 _PYTHON = {"true": True, "false": False, "null": None}
@@ -36,7 +36,7 @@ class Braced:
         """The calls in ``text``.  Raises ``ValueError`` where it is anything else."""
         calls, rest = [], text.strip(BETWEEN)
         while rest:
-            found = _matched(_HEAD, rest, 0)
+            found = matched(_HEAD, rest, 0)
             arguments, at = self._object(rest, found.end())
             calls.append({"name": found["name"], "arguments": arguments})
             rest = rest[at:].lstrip(BETWEEN)
@@ -46,7 +46,7 @@ class Braced:
         """What stands between braces, and where it ends."""
         pairs: list[tuple[str, Any]] = []
         while not _ends(text, at := _next(text, at, first=not pairs, end="}"), "}"):
-            key = _matched(self.key, text, at)
+            key = matched(self.key, text, at)
             value, at = self._value(text, key.end())
             pairs.append((key["bare"] if key["text"] is None else key["text"], value))
         return unique(pairs), at + 1
@@ -63,7 +63,7 @@ class Braced:
             return self._object(text, at + 1)
         if _ends(text, at, "["):
             return self._list(text, at + 1)
-        found = _matched(self.value, text, at)
+        found = matched(self.value, text, at)
         if found["text"] is not None:
             return found["text"], found.end()
         bare = found["bare"].rstrip()
@@ -71,13 +71,6 @@ class Braced:
             return decoded(bare), found.end()
         except ValueError:
             return bare, found.end()
-
-
-def _matched(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str]:
-    found = pattern.match(text, at)
-    if found is None:
-        raise ValueError("no call")
-    return found
 
 
 def _ends(text: str, at: int, mark: str) -> bool:

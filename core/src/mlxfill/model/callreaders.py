@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from mlxfill.argumenttypes import value_from
-from mlxfill.model.calljson import BETWEEN, DECODER, Found, as_call, json_calls, some
+from mlxfill.model.calljson import BETWEEN, DECODER, Found, as_call, json_calls, matched, some
 from mlxfill.model.callliterals import Braced, python_calls
 
 Read: TypeAlias = Callable[[str, Any], list[Any]]
@@ -31,9 +31,7 @@ def headed(head: str, tail: str = "") -> Read:
     def read(text: str, _: object = None) -> list[Any]:
         calls, rest = [], text.strip(BETWEEN)
         while rest:
-            found = opening.match(rest)
-            if found is None:
-                raise ValueError("no call")
+            found = matched(opening, rest)
             arguments, at = DECODER.raw_decode(rest, found.end())
             given = {key: value for key, value in found.groupdict().items() if value}
             calls.append(as_call({"arguments": arguments, **given}))
@@ -71,23 +69,17 @@ class Keyed:
             return json_calls(text)
         calls, rest = [], text.strip()
         while rest:
-            head = self._next(self.opening, rest)
+            head = matched(self.opening, rest)
             schema, at, given = parameters_of(head["name"], tools), head.end(), Found()
             while (found := self.argument.match(rest, at)) is not None:
                 key, at = found["key"].strip(), found.end()
                 if key in given:
                     raise ValueError("a key stands there twice")
                 given[key] = value_from(_value(found), _property(schema, key), schema)
-            end = self._next(self.closing, rest, at)
+            end = matched(self.closing, rest, at)
             calls.append({"name": head["name"], "arguments": given})
             rest = rest[end.end() :]
         return some(calls)
-
-    def _next(self, pattern: re.Pattern[str], text: str, at: int = 0) -> re.Match[str]:
-        found = pattern.match(text, at)
-        if found is None:
-            raise ValueError("no call")
-        return found
 
 
 def _value(found: re.Match[str]) -> str:
