@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 
 from mlxfill.config import Config
-from mlxfill.config.annotations import in_words
-from mlxfill.config.sections import NO_KEY, TABLES, key_of
+from mlxfill.config.annotations import NO_KEY, TABLES, in_words, key_of
 from pages import ROOT, as_markdown, row
 
 if TYPE_CHECKING:

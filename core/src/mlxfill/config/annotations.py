@@ -14,6 +14,13 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from attrs import Attribute
+
+TABLES = "tables"
+"""Metadata mark of the attribute that takes the tables whose names no attribute has."""
+NO_KEY = "no key"
+"""Metadata mark of an attribute that stands in no file."""
+
 COLLECTIONS = frozenset({list, tuple, set, frozenset, Sequence, AbstractSet})
 _WORDS = {
     int: "a whole number",
@@ -22,6 +29,11 @@ _WORDS = {
     str: "text",
     Path: "text",
 }
+
+
+def key_of(attribute: Attribute[Any]) -> str:
+    """The key that an attribute has in a file."""
+    return (attribute.alias or attribute.name).rstrip("_")
 
 
 def classes_in(kind: Any) -> Iterator[type]:  # noqa: ANN401 - any annotation

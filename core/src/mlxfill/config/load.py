@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from mlxfill.config.annotations import NO_KEY
 from mlxfill.config.document import Document, compose, source_of
 from mlxfill.config.environment import overrides
 from mlxfill.config.location import read_config
-from mlxfill.config.sections import NO_KEY, Config
+from mlxfill.config.sections import Config
 from mlxfill.config.structure import examine
 from mlxfill.errors import ConfigError
 

@@ -7,28 +7,17 @@ key ``assert``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import field, frozen
 
 from mlxfill import rules
+from mlxfill.config.annotations import NO_KEY, TABLES
 from mlxfill.config.document import dotted, source_of
+from mlxfill.config.structure import structure
 from mlxfill.errors import ConfigError
 
-if TYPE_CHECKING:
-    from attrs import Attribute
-
-TABLES = "tables"
-"""Metadata mark of the attribute that takes the tables whose names no attribute has."""
-NO_KEY = "no key"
-"""Metadata mark of an attribute that stands in no file."""
-
 Table = Mapping[str, Any]
-
-
-def key_of(attribute: Attribute[Any]) -> str:
-    """The key that an attribute has in a file."""
-    return (attribute.alias or attribute.name).rstrip("_")
 
 
 @frozen(kw_only=True)
@@ -155,8 +144,6 @@ class Config:
         :raises ConfigError: one line for each key that is unknown, of the wrong type, not legal
             or missing.
         """
-        from mlxfill.config.structure import structure
-
         table, at = self.plugins.tables.get(plugin, {}), ("plugins", plugin)
         if settings is not None:
             return structure(settings, table, at, self.place)

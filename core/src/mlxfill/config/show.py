@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from mlxfill.config.annotations import NO_KEY, TABLES, key_of
 from mlxfill.config.document import KeyPath, dotted, leaves
-from mlxfill.config.sections import NO_KEY, TABLES, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

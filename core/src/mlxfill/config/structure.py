@@ -11,10 +11,17 @@ import attrs
 from cattrs import Converter
 from cattrs.strategies import configure_union_passthrough
 
-from mlxfill.config.annotations import COLLECTIONS, classes_in, in_words, kind_of_values
+from mlxfill.config.annotations import (
+    COLLECTIONS,
+    NO_KEY,
+    TABLES,
+    classes_in,
+    in_words,
+    key_of,
+    kind_of_values,
+)
 from mlxfill.config.document import KeyPath, dotted
 from mlxfill.config.environment import EnvText, interpret
-from mlxfill.config.sections import NO_KEY, TABLES, key_of
 from mlxfill.errors import ConfigError
 from mlxfill.nearest import did_you_mean
 

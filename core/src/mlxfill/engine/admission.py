@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
     from mlxfill.contracts import Request
     from mlxfill.engine.drafting import Drafting
-    from mlxfill.engine.engine import Engine
     from mlxfill.engine.forward import Forwarder
     from mlxfill.engine.options import Options
     from mlxfill.engine.prompt import Prompt
     from mlxfill.engine.session import Seat
+    from mlxfill.model.target import Target
+    from mlxfill.model.team import Team
+    from mlxfill.plugins import PluginManager
 
 PLAIN = (bool, int, float, str, type(None))
 """Types of options that say the same in every process."""
@@ -29,22 +31,23 @@ UNNAMED = 0
 """Stands for tokens in an mlx-lm ``prompt_cache`` that nobody names any more."""
 
 
-def admit(engine: Engine, options: Options, prompt: Prompt) -> tuple[tuple[int, ...], int]:
+def admit(
+    target: Target, options: Options, prompt: Prompt, context: int | None
+) -> tuple[tuple[int, ...], int]:
     """Prompt ids, and how many tokens stand before them in an mlx-lm ``prompt_cache``.
 
-    :raises InputError: names the value that this engine cannot use.
+    :param context: most tokens that the model takes; None: nobody knows.
+    :raises InputError: names the value that this model cannot use.
     """
-    engine.target.adapters.check(options.adapters)
-    _check_sources(engine, options)
+    target.adapters.check(options.adapters)
     ids, unnamed = prompt.ids, 0
     if options.input_embeddings is not None:
-        ids = _embedded(engine, ids, options.input_embeddings)
+        ids = _embedded(target, ids, options.input_embeddings)
     if options.prompt_cache is not None and not all(c.empty() for c in options.prompt_cache):
         check_named(options)
         # Recurrent states do not count their tokens; they need no positions either.
         unnamed = counted_tokens(options.prompt_cache) or 0
-    limit = engine.context
-    check_prompt(ids, engine.target.vocab_size, None if limit is None else limit - unnamed)
+    check_prompt(ids, target.vocab_size, None if context is None else context - unnamed)
     at = options.snapshot_at
     if at is not None and at >= len(ids):
         raise InputError(f"snapshot_at must be 1 to {len(ids) - 1} for this prompt, not {at}")
@@ -69,9 +72,8 @@ def check_snapshot(options: Options, cached: int) -> None:
         )
 
 
-def check_team(engine: Engine, options: Options, request: Request) -> None:
+def check_team(team: Team, options: Options, request: Request) -> None:
     """Refuse what the ranks of a team would not decide alike."""
-    team = engine.team
     if team.size == 1:
         return
     if options.cancel is not None:
@@ -95,10 +97,10 @@ def _comparable(value: Any) -> object:  # noqa: ANN401
 
 
 def check_alike(
-    engine: Engine, forwarder: Forwarder, seats: Sequence[Seat], drafting: Drafting | None
+    team: Team, forwarder: Forwarder, seats: Sequence[Seat], drafting: Drafting | None
 ) -> None:
     """Refuse a request that plugins or earlier ones have made another on some rank of a team."""
-    engine.team.check_same(
+    team.check_same(
         "set of plugins at work, or another number of tokens in its caches",
         [seat.plugin for seat in seats],
         drafting is not None and drafting.alive,
@@ -107,12 +109,12 @@ def check_alike(
     )
 
 
-def _check_sources(engine: Engine, options: Options) -> None:
+def check_sources(plugins: PluginManager, options: Options) -> None:
     """Refuse a plugin that is not on: it cannot propose anything."""
-    on = engine.plugins.names
+    on = plugins.names
     for name in options.sources or ():
         if name not in on:
-            able = [each for each in on if SOURCES_HOOK in engine.plugins.hooks(each)]
+            able = [each for each in on if SOURCES_HOOK in plugins.hooks(each)]
             known, hint = ", ".join(able) or "none", did_you_mean(name, able)
             raise InputError(
                 f"sources names {name[:80]!r}, which is not on{hint}; on and able to propose"
@@ -120,11 +122,11 @@ def _check_sources(engine: Engine, options: Options) -> None:
             )
 
 
-def _embedded(engine: Engine, ids: tuple[int, ...], embeddings: Any) -> tuple[int, ...]:  # noqa: ANN401 - an array or a list of rows
+def _embedded(target: Target, ids: tuple[int, ...], embeddings: Any) -> tuple[int, ...]:  # noqa: ANN401 - an array or a list of rows
     """The prompt's ids, or ids that stand for its embeddings."""
     from mlx_lm.utils import does_model_support_input_embeddings
 
-    if not does_model_support_input_embeddings(engine.model):
+    if not does_model_support_input_embeddings(target.model):
         raise InputError("this model takes no input_embeddings")
     if ids and len(ids) != len(embeddings):
         raise InputError(f"input_embeddings has {len(embeddings)} rows, the prompt {len(ids)} ids")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 from attrs import asdict, frozen
@@ -14,11 +15,11 @@ from mlxfill.errors import InputError
 from mlxfill.model.reading import row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from mlxfill.contracts import Event
-    from mlxfill.engine.engine import Engine
+    from mlxfill.contracts import Event, Fault, Request
     from mlxfill.engine.forward import Forwarder
+    from mlxfill.engine.options import Options
     from mlxfill.engine.replay import Choice
     from mlxfill.engine.run import Run
     from mlxfill.engine.runstate import RunState
@@ -142,31 +143,23 @@ class AuditedRun:
     The check costs a plain run of the same length and a pass over the text in windows.
     """
 
-    def __init__(self, engine: Engine, run: Run, events: Sequence[Event]) -> None:
-        """``events``: where those of the run arrive."""
-        self.run = run
-        self._engine, self._events = engine, events
-        self._found: Audit | None = None
+    def __init__(
+        self,
+        run: Run,
+        events: Sequence[Event],
+        forwarder: Callable[[Request, Options, list[Fault]], Forwarder],
+    ) -> None:
+        """``events``: where those of the run arrive; ``forwarder`` makes another one for it.
 
-    @classmethod
-    def open(
-        cls,
-        engine: Engine,
-        prompt: Any,  # noqa: ANN401
-        tools: Sequence[Mapping[str, Any]] | None,
-        options: Mapping[str, Any],
-    ) -> Self:
-        """As ``Engine.audited``."""
-        if options.get("prompt_cache") is not None:
-            raise InputError("an audit repeats the prompt: give cache, not prompt_cache")
-        events: list[Event] = []
-        with engine.tracing.into(events.append):
-            run = engine.stream(prompt, tools=tools, **options)
+        :raises InputError: the run does not generate token by token.
+        """
         method = run.state.method
         if method is not None:
             run.close()
             raise InputError(f"{method.name!r} does not generate token by token: no audit")
-        return cls(engine, run, events)
+        self.run = run
+        self._events, self._forwarder = events, forwarder
+        self._found: Audit | None = None
 
     @property
     def found(self) -> Audit:
@@ -181,9 +174,11 @@ class AuditedRun:
         :raises Exception: whatever ended the run, if it failed.
         """
         result = self.run.result()
-        auditor = _Auditor(self._engine, self.run.state, self._events)
+        run = self.run.state
+        make = partial(self._forwarder, run.request, run.options, [])
+        auditor = _Auditor(run, self._events, make)
         steps, over = auditor.steps(result), False
-        adapters = self._engine.target.adapters
+        adapters = run.forwarder.target.adapters
         while not over:
             adapters.switch(self.run.options.adapters)
             try:
@@ -196,8 +191,10 @@ class AuditedRun:
 
 
 class _Auditor:
-    def __init__(self, engine: Engine, run: RunState, events: Sequence[Event]) -> None:
-        self._engine, self._run = engine, run
+    def __init__(
+        self, run: RunState, events: Sequence[Event], forwarder: Callable[[], Forwarder]
+    ) -> None:
+        self._run, self._forwarder = run, forwarder
         self._prompt = list(run.request.prompt_ids)
         self._tokens = run.session.tokens[len(self._prompt) :]
         self._eos = run.ending.eos if run.ending else None
@@ -222,9 +219,6 @@ class _Auditor:
             replay.noise,
             self._caches(replay),
         )
-
-    def _forwarder(self) -> Forwarder:
-        return self._engine.forwarder(self._run.request, self._run.options, [])
 
     # --- what is compared ---------------------------------------------------------------
 

@@ -6,35 +6,30 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.engine.options import OPTION_NAMES, SAMPLING_NAMES, option_meant
-from mlxfill.engine.scheduler import RowScheduler
 from mlxfill.errors import InputError, MlxfillError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mlxfill.engine.engine import Engine
     from mlxfill.engine.results import Piece, Result
     from mlxfill.engine.run import Run
+    from mlxfill.engine.scheduler import RowScheduler
 
 KEYS = ("prompt", "messages", "tools")
 """What a request holds besides options."""
 
 
 def generate_batch(
-    engine: Engine,
+    rows: RowScheduler,
     requests: Iterable[Mapping[str, Any]],
-    *,
-    max_rows: int,
+    stream: Callable[..., Run],
     on_piece: Callable[[int, Piece], None] | None,
 ) -> list[Result]:
-    """As ``Engine.generate_batch``."""
-    rows = RowScheduler(engine, max_rows=max_rows)
+    """As ``Engine.generate_batch``, whose ``stream`` opens a request."""
     runs: list[Run] = []
-    asked = list(requests)
-    engine.team.check_same("number of requests, or max_rows", len(asked), max_rows)
     try:
-        for number, request in enumerate(asked):
-            runs.append(open_request(engine, request, number))
+        for number, request in enumerate(requests):
+            runs.append(open_request(stream, request, number))
             rows.add(runs[-1])
         numbers = {id(run): number for number, run in enumerate(runs)}
         while len(rows):
@@ -46,16 +41,16 @@ def generate_batch(
     return [run.result() for run in runs]
 
 
-def open_request(engine: Engine, request: Mapping[str, Any], number: int) -> Run:
+def open_request(stream: Callable[..., Run], request: Mapping[str, Any], number: int) -> Run:
     """A run that has computed nothing.  Errors name the request's ``number``."""
     try:
-        return _opened(engine, request)
+        return _opened(stream, request)
     except MlxfillError as error:
         message = f"request {number}: {error}"
         raise type(error)(message) from error
 
 
-def _opened(engine: Engine, request: Mapping[str, Any]) -> Run:
+def _opened(stream: Callable[..., Run], request: Mapping[str, Any]) -> Run:
     if not isinstance(request, Mapping):
         message = f"a request is a mapping with a prompt or messages, not {request!r}"
         raise InputError(message)
@@ -68,4 +63,4 @@ def _opened(engine: Engine, request: Mapping[str, Any]) -> Run:
     if len(prompts) != 1:
         message = "give either prompt or messages"
         raise InputError(message)
-    return engine.stream(prompts[0], **options)
+    return stream(prompts[0], **options)

@@ -11,20 +11,26 @@ from mlxfill.engine.prompt_store import Deposit, trimmable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mlxfill.config.sections import Cache
     from mlxfill.contracts import Fault, Request
+    from mlxfill.engine.boundaries import Starts
     from mlxfill.engine.drafting import Drafting
-    from mlxfill.engine.engine import Engine
     from mlxfill.engine.forward import Forwarder
     from mlxfill.engine.options import Options
+    from mlxfill.engine.prompt_store import PromptStore
     from mlxfill.engine.proposers import Proposers
+    from mlxfill.model.target import Target
 
 
 class Beginning:
     """Where one request finds the beginning of its prompt."""
 
-    def __init__(self, engine: Engine, options: Options) -> None:
-        """Nothing is looked up yet."""
-        self._engine, self._options = engine, options
+    def __init__(
+        self, target: Target, options: Options, bounds: Cache, prompts: PromptStore, starts: Starts
+    ) -> None:
+        """Nothing is looked up yet; ``bounds``: what the config says of ``prompts``."""
+        self._target, self._options, self._bounds = target, options, bounds
+        self._prompts, self._starts = prompts, starts
 
     def caches(self, request: Request, unnamed: int, proposers: Proposers) -> Held:
         """Those that an earlier request left or the caller gave, or fresh ones.
@@ -34,7 +40,7 @@ class Beginning:
         :raises CacheMismatchError: what the caller gave does not fit.
         """
         if self._shares():
-            found = self._engine.prompts.fetch(
+            found = self._prompts.fetch(
                 request.prompt_ids,
                 adapters=self._options.adapters,
                 drafts_worth=proposers.drafts_worth,
@@ -45,7 +51,7 @@ class Beginning:
 
     def unshared(self, request: Request, unnamed: int = 0) -> Held:
         """The same without those of earlier requests."""
-        options, target = self._options, self._engine.target
+        options, target = self._options, self._target
         if options.prompt_cache is not None:
             check_kind(target, options.prompt_cache)
             return Held(options.prompt_cache, unnamed, unnamed)
@@ -64,9 +70,9 @@ class Beginning:
         if not self._shares():
             return None
         several = drafting is not None or not trimmable(forwarder.caches)
-        found = boundaries(request, self._engine.starts) if several else ()
+        found = boundaries(request, self._starts) if several else ()
         after = [at for at in found if at > forwarder.held]
-        return Deposit(self._engine.prompts, forwarder, drafting, on_fault, after)
+        return Deposit(self._prompts, forwarder, drafting, on_fault, after)
 
     def _shares(self) -> bool:
         """Whether this request takes its beginning from the prompt cache, and leaves its own there.
@@ -74,7 +80,7 @@ class Beginning:
         Not where a beginning that was processed apart reads otherwise than in one prompt: caches
         that are quantized on the way, or that drop tokens.
         """
-        options, bounds = self._options, self._engine.config.cache
+        options, bounds = self._options, self._bounds
         wanted = options.session is not None or bounds.every_request
         wanted = wanted and options.prompt_logprobs is None  # all of the prompt is to be read
         unfit = (options.cache, options.prompt_cache, options.input_embeddings, options.snapshot_at)

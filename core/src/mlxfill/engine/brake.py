@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
-    from mlxfill.engine.checkpoint.keeper import Keeper
     from mlxfill.engine.session import Session
 
 
@@ -15,13 +15,14 @@ class Brake:
     """Asked by the decode loop before it begins anything new.
 
     Knows nothing of the run that it belongs to: a run that knew itself would wait for Python's
-    garbage collector, and its caches with it.  ``keeper`` takes the run's checkpoints, if any;
-    ``pausing``: somebody wants the run to rest at a boundary for now; ``closing``: to end there.
+    garbage collector, and its caches with it.  ``due``: whether a checkpoint is due after so many
+    tokens of the reply, where checkpoints are taken; ``pausing``: somebody wants the run to rest
+    at a boundary for now; ``closing``: to end there.
     """
 
     def __init__(self, cancel: threading.Event | None, session: Session) -> None:
         """``cancel``: the request's event; ``session`` holds the prompt and nothing more yet."""
-        self.keeper: Keeper | None = None
+        self.due: Callable[[int], bool] | None = None
         self.pausing = self.closing = False
         self._cancel, self._session = cancel, session
         self._prompt = len(session.tokens)
@@ -32,10 +33,10 @@ class Brake:
 
     def stops(self) -> bool:
         """Whether the loop shall end here.  With checkpoints it is paused instead and then left."""
-        return self.keeper is None and self.cancelled()
+        return self.due is None and self.cancelled()
 
     def pauses(self) -> bool:
         """Whether nothing new shall be begun for now."""
-        if self.pausing or self.keeper is None:
+        if self.pausing or self.due is None:
             return self.pausing
-        return self.keeper.due(len(self._session.tokens) - self._prompt) or self.cancelled()
+        return self.due(len(self._session.tokens) - self._prompt) or self.cancelled()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 if TYPE_CHECKING:
-    from mlxfill.engine.session import Session
+    from collections.abc import Mapping
 
 JUDGED, COST, END, SHORT, UNSUPPORTED = "judged", "cost", "end", "short", "verify_unsupported"
 """What became of an offer: some of its ids were held against the target's choice (or appended
@@ -46,8 +46,8 @@ class Counters:
         """Forwards that brought no token, the reply being over."""
         return self.found_end + self.in_flight
 
-    def fill(self, session: Session) -> dict[str, Any]:
-        """Counters of asserted spans, and those of the sources themselves.
+    def fill(self, offers: Mapping[str, int], sources: Mapping[str, int]) -> dict[str, Any]:
+        """Counters of asserted spans, and those of the ``sources`` themselves.
 
         ``events``: spans; ``injected``: their tokens, ``injected_from`` by origin; ``truncations``:
         spans cut by a clamp; ``wasted_samples``: steps whose sample a span replaced;
@@ -60,11 +60,11 @@ class Counters:
             "span_lengths": self.span_lengths,
             "truncations": self.truncations,
             "wasted_samples": self.wasted_samples,
-            "branch_stops": session.counts["branch_stops"],
-            **session.source_counts(),
+            "branch_stops": offers["branch_stops"],
+            **sources,
         }
 
-    def spec(self, session: Session) -> dict[str, Any]:
+    def spec(self, offers: Mapping[str, int]) -> dict[str, Any]:
         """Counters of verified spans.
 
         ``offers``: proposals that were made, and rounds that a drafter made or might have made;
@@ -76,10 +76,10 @@ class Counters:
         """
         drafted, accepted = self.drafted_from.total(), self.accepted_from.total()
         return {
-            "offers": session.counts["offers"],
-            "judged": session.counts[JUDGED],
-            "left_out": session.counts[COST],
-            "dropped": {why: session.counts[why] for why in (SHORT, END, UNSUPPORTED)},
+            "offers": offers["offers"],
+            "judged": offers[JUDGED],
+            "left_out": offers[COST],
+            "dropped": {why: offers[why] for why in (SHORT, END, UNSUPPORTED)},
             "windows": self.windows,
             "drafted": drafted,
             "accepted": accepted,
@@ -87,7 +87,7 @@ class Counters:
             "drafted_from": dict(self.drafted_from),
             "accepted_from": dict(self.accepted_from),
             "steps": self.steps - self.in_flight,
-            "verify_unsupported": session.counts[UNSUPPORTED],
+            "verify_unsupported": offers[UNSUPPORTED],
         }
 
     def rounds_of(self, emitted: int) -> list[int]:

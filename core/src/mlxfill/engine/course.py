@@ -331,7 +331,7 @@ class Course:
 
     def statistics(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The ``fill`` and ``spec`` counters."""
-        spec = self.counters.spec(self.session)
+        spec = self.counters.spec(self.session.counts)
         if self.drafting is not None:
             own, kept_out = self.drafting.stats(), self.drafting.left_out
             spec.update(own)
@@ -340,4 +340,5 @@ class Course:
             spec["left_out"] += kept_out
         if self.forwarder.phases is not None:
             spec["phase_ms"] = {k: round(v, 3) for k, v in self.forwarder.phases.ms.items()}
-        return self.counters.fill(self.session), spec
+        fill = self.counters.fill(self.session.counts, self.session.source_counts())
+        return fill, spec

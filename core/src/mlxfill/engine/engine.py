@@ -19,7 +19,8 @@ from mlxfill.engine.opening import Opening
 from mlxfill.engine.options import make_options
 from mlxfill.engine.prompt import Prompt, make_prompt
 from mlxfill.engine.prompt_store import PromptStore, room
-from mlxfill.engine.scheduler import MAX_ROWS
+from mlxfill.engine.resources import Resources
+from mlxfill.engine.scheduler import MAX_ROWS, RowScheduler
 from mlxfill.engine.trace import Tracing
 from mlxfill.engine.unread import Unread
 from mlxfill.errors import DrafterError, InputError
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
     from mlxfill.config import Config
-    from mlxfill.contracts import Request
+    from mlxfill.contracts import Event, Request
     from mlxfill.engine.audit import Audit, AuditedRun
     from mlxfill.engine.checkpoint.checkpoint import Checkpoint
     from mlxfill.engine.drafter import Drafter
@@ -108,7 +109,6 @@ class Engine:
         )
         self.context = context
         self.tracing = Tracing()
-        self.unread = Unread(self.tokenizer)
         self.markers = ContentMarkers(self.tokenizer)
         self.num_draft_tokens = (
             self.config.num_draft_tokens if num_draft_tokens is None else num_draft_tokens
@@ -119,20 +119,29 @@ class Engine:
             self.team.check_same("setup", *self._setup())
         self.target = Target(model, self.tokenizer, path)
         self.faults: list[Fault] = list(self.plugins.faults)
-        self.rewinder = PluginRewinders(self.plugins, self.target, self.faults)
-        self.learnt = Learnt(
-            self.target,
-            self.team,
-            self.rewinder,
-            gated=self.config.gate.enabled,
-            curve=curve,
-        )
-        # The arguments of ``load``, for whoever resumes a checkpoint elsewhere.
-        self.made_by: dict[str, Any] = {"model": lasting(path)}
+        rewinder = PluginRewinders(self.plugins, self.target, self.faults)
+        gated = self.config.gate.enabled
+        self.learnt = Learnt(self.target, self.team, rewinder, gated=gated, curve=curve)
         bounds = self.config.cache
         self.prompts = PromptStore(bounds.max_entries, room(bounds.max_mb))
-        self.starts = Starts()
-        self.drafter: Drafter | None = None
+        self._shared = Resources(
+            config=self.config,
+            plugins=self.plugins,
+            target=self.target,
+            tokenizer=self.tokenizer,
+            context=context,
+            team=self.team,
+            stream=self.mlx_stream,
+            num_draft_tokens=self.num_draft_tokens,
+            rewinder=rewinder,
+            learnt=self.learnt,
+            prompts=self.prompts,
+            starts=Starts(),
+            tracing=self.tracing,
+            unread=Unread(self.tokenizer),
+            faults=self.faults,
+            made_by={"model": lasting(path)},
+        )
         self._closed = False
         try:
             self._mount(
@@ -224,7 +233,7 @@ class Engine:
         from mlxfill.engine.resume import resume
 
         self._require_open()
-        return resume(self, source, options)
+        return resume(self._shared, source, options)
 
     def generate_batch(
         self,
@@ -243,7 +252,9 @@ class Engine:
         """
         from mlxfill.engine.batch import generate_batch
 
-        return generate_batch(self, requests, max_rows=max_rows, on_piece=on_piece)
+        rows, asked = RowScheduler(self, max_rows=max_rows), list(requests)
+        self.team.check_same("number of requests, or max_rows", len(asked), max_rows)
+        return generate_batch(rows, asked, self.stream, on_piece)
 
     def audit(
         self,
@@ -273,7 +284,12 @@ class Engine:
         """
         from mlxfill.engine.audit import AuditedRun
 
-        return AuditedRun.open(self, prompt, tools, options)
+        if options.get("prompt_cache") is not None:
+            raise InputError("an audit repeats the prompt: give cache, not prompt_cache")
+        events: list[Event] = []
+        with self.tracing.into(events.append):
+            run = self.stream(prompt, tools=tools, **options)
+        return AuditedRun(run, events, self.forwarder)
 
     def _opening(
         self,
@@ -292,13 +308,23 @@ class Engine:
             markers=markers,
             context=self.context,
         )
-        return Opening(self, settled, list(self.faults)), made
+        return Opening(self._shared, settled, list(self.faults)), made
 
     def forwarder(self, request: Request, options: Options, faults: list[Fault]) -> Forwarder:
         """What forwards the tokens of one request, with caches and processors of its own."""
-        return Opening(self, options, faults).forwarder(request)
+        return Opening(self._shared, options, faults).forwarder(request)
 
     # --- what it is and what it can --------------------------------------------------------
+
+    @property
+    def drafter(self) -> Drafter | None:
+        """What drafts for every request that does not say otherwise."""
+        return self._shared.drafter
+
+    @property
+    def made_by(self) -> dict[str, Any]:
+        """The arguments of ``load``, for whoever resumes a checkpoint elsewhere."""
+        return self._shared.made_by
 
     def no_rewind(self) -> str:
         """Why caches of this model cannot be taken back; "" when they can (tried, not assumed)."""
@@ -359,7 +385,9 @@ class Engine:
             self.faults += [Fault("engine", "draft", told, notice=True)] if told else []
             return
         try:
-            self.drafter = mount(self.plugins, self.target, artifact, name, self.learnt.no_rewind)
+            self._shared.drafter = mount(
+                self.plugins, self.target, artifact, name, self.learnt.no_rewind
+            )
         except DrafterError as error:
             if asked:
                 raise
@@ -379,7 +407,7 @@ class Engine:
         if self.drafter is not None:
             with recorded(self.drafter.plugin, "close", self.faults):
                 self.drafter.provider.close()
-            self.drafter = None
+            self._shared.drafter = None
         self.learnt.keep()
         self.target.close()
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from mlxfill.engine.budget import Budget
 from mlxfill.engine.calibrate import curve_for, store
-from mlxfill.engine.checkpoint.identity import fingerprint
 from mlxfill.engine.drafter import estimated_cost, most_drafts
 from mlxfill.engine.gate import CostCurve, Survival
+from mlxfill.model.fingerprint import fingerprint
 from mlxfill.rewind.window import prove_rewind
 from mlxfill.rows.proof import Readings, prove_readings, prove_rows
 

@@ -61,14 +61,16 @@ def load(  # noqa: PLR0913
         context=context_limit(model_config),
         group=group,
     )
-    engine.made_by = {
-        "model": lasting(model),
-        "adapter_path": lasting(adapter_path),
-        "adapters": {name: lasting(folder) for name, folder in (adapters or {}).items()},
-        "draft": lasting(draft),
-        "draft_kind": draft_kind,
-        "num_draft_tokens": num_draft_tokens,
-    }
+    engine.made_by.update(
+        {
+            "model": lasting(model),
+            "adapter_path": lasting(adapter_path),
+            "adapters": {name: lasting(folder) for name, folder in (adapters or {}).items()},
+            "draft": lasting(draft),
+            "draft_kind": draft_kind,
+            "num_draft_tokens": num_draft_tokens,
+        }
+    )
     try:
         for name, folder in (adapters or {}).items():
             engine.mount_adapter(name, folder)

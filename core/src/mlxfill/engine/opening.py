@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from mlxfill.contracts import Event, Limits, Request
-from mlxfill.engine.admission import UNNAMED, admit, check_alike, check_snapshot, check_team
+from mlxfill.engine.admission import (
+    UNNAMED,
+    admit,
+    check_alike,
+    check_snapshot,
+    check_sources,
+    check_team,
+)
 from mlxfill.engine.beginning import Beginning
 from mlxfill.engine.checkpoint.capture import packed_request
 from mlxfill.engine.checkpoint.keeper import Keeper
@@ -35,11 +42,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mlxfill.contracts import Fault, GenerationMethod
-    from mlxfill.engine.engine import Engine
     from mlxfill.engine.holder import Holder
     from mlxfill.engine.options import Options
     from mlxfill.engine.prewarm import Held
     from mlxfill.engine.prompt import Prompt
+    from mlxfill.engine.resources import Resources
     from mlxfill.engine.trace import Sink
     from mlxfill.sampling import Sampling
 
@@ -49,10 +56,12 @@ UNBOUNDED = 1 << 60
 class Opening:
     """One request to one engine while it is being put together."""
 
-    def __init__(self, engine: Engine, options: Options, faults: list[Fault]) -> None:
+    def __init__(self, shared: Resources, options: Options, faults: list[Fault]) -> None:
         """``faults`` is the request's list; what goes wrong is added to it."""
-        self.engine, self.options, self.faults = engine, options, faults
-        self._beginning = Beginning(engine, options)
+        self._shared, self.options, self.faults = shared, options, faults
+        self._beginning = Beginning(
+            shared.target, options, shared.config.cache, shared.prompts, shared.starts
+        )
         self._holder: Holder | None = None
         self._deciding: set[str] = set()
         self._sinks: list[Sink] = []
@@ -71,12 +80,12 @@ class Opening:
         :param held: caches that hold its beginning already; used in place.
         :param resumed: whether it goes on from a checkpoint.
         """
-        engine, options = self.engine, self.options
-        self._sinks = engine.tracing.begin()
-        ids, unnamed = admit(engine, options, prompt)
+        shared, options = self._shared, self.options
+        self._sinks = shared.tracing.begin()
+        ids, unnamed = self._admitted(prompt)
         request = self._request(ids, prompt, tools)
-        check_team(engine, options, request)
-        proposers = Proposers(engine, options, self.faults, self._report)
+        check_team(shared.team, options, request)
+        proposers = Proposers(shared, options, self.faults, self._report)
         if held is None:
             held = self._beginning.caches(request, unnamed, proposers)
         check_snapshot(options, held.count - held.unnamed)
@@ -86,7 +95,9 @@ class Opening:
             self._undo.pop_all()
         run = Run(state)
         try:
-            state.brake.keeper = self._keeper(state, resumed=resumed)
+            keeper = self._keeper(state, resumed=resumed)
+            if keeper is not None:
+                state.keep(keeper)
         except BaseException:
             run.close()
             raise
@@ -98,33 +109,38 @@ class Opening:
         if sampling.seed is None:  # to draw one is for the thread that generates
             seeded = attrs.evolve(sampling, seed=0)
             self.options = attrs.evolve(self.options, sampling=seeded)
-        ids, unnamed = admit(self.engine, self.options, prompt)
+        ids, unnamed = self._admitted(prompt)
         request = self._request(ids, prompt, tools)
         held = self._beginning.unshared(request, unnamed)
         check_snapshot(self.options, held.count - held.unnamed)
         self._forwarder(request, held, watched=False)
         self._method(request)
 
+    def _admitted(self, prompt: Prompt) -> tuple[tuple[int, ...], int]:
+        """See ``admit``."""
+        check_sources(self._shared.plugins, self.options)
+        return admit(self._shared.target, self.options, prompt, self._shared.context)
+
     def _keeper(self, run: RunState, *, resumed: bool) -> Keeper | None:
         """Who takes the run's checkpoints; refuses at once what could not be stored later."""
         options = self.options
         if options.checkpoint is None and options.on_checkpoint is None:
             return None
-        if self.engine.team.size > 1:
-            raise InputError(f"{self.engine.team.size} ranks share this model: no checkpoints")
+        if self._shared.team.size > 1:
+            raise InputError(f"{self._shared.team.size} ranks share this model: no checkpoints")
         packed(run.forwarder.caches, "cache", {})
         packed_request(run, {})
-        return Keeper(self.engine, options, resumed=resumed)
+        return Keeper(self._shared.identity, options, resumed=resumed)
 
     # --- the request as plugins see it ------------------------------------------------
 
     def _request(
         self, ids: tuple[int, ...], prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None
     ) -> Request:
-        engine, options = self.engine, self.options
+        shared, options = self._shared, self.options
         sampling = options.sampling.seeded()
-        sampling = attrs.evolve(sampling, seed=engine.team.share_number(sampling.seed or 0))
-        sampling.check_vocabulary(engine.target.vocab_size)
+        sampling = attrs.evolve(sampling, seed=shared.team.share_number(sampling.seed or 0))
+        sampling.check_vocabulary(shared.target.vocab_size)
         eos = options.eos_token_ids
         request = Request(
             prompt_ids=ids,
@@ -132,16 +148,16 @@ class Opening:
             messages=sealed(prompt.messages),
             tools=sealed(tuple(tools)) if tools else None,
             sampling=sampling,
-            limits=Limits(options.max_tokens, engine.context),
-            tokenizer=engine.tokenizer,
-            render=renderer(engine.tokenizer),
-            eos_ids=frozenset(engine.tokenizer.eos_token_ids if eos is None else eos),
+            limits=Limits(options.max_tokens, shared.context),
+            tokenizer=shared.tokenizer,
+            render=renderer(shared.tokenizer),
+            eos_ids=frozenset(shared.tokenizer.eos_token_ids if eos is None else eos),
             delimiters=frozenset(options.delimiters),
             session=options.session,
             template_options=sealed(options.template_options),
             schema=options.schema,
         )
-        ends = request.delimiters | engine.plugins.delimiters(request, self.faults)
+        ends = request.delimiters | shared.plugins.delimiters(request, self.faults)
         return attrs.evolve(request, delimiters=ends)
 
     # --- the parts ------------------------------------------------------------------
@@ -155,9 +171,9 @@ class Opening:
 
         :param watched: whether it checks what the caches hold, for a trace.
         """
-        engine, options = self.engine, self.options
-        self._holder = find_holder(engine.plugins, request, self.faults)
-        theirs = engine.plugins.logits_processors(request, self.faults)
+        shared, options = self._shared, self.options
+        self._holder = find_holder(shared.plugins, request, self.faults)
+        theirs = shared.plugins.logits_processors(request, self.faults)
         self._deciding.update(plugin for plugin, _ in theirs)
         if self._holder is not None:
             self._deciding.add(self._holder.plugin)
@@ -169,14 +185,14 @@ class Opening:
             *([self._holder.mask] if self._holder else ()),
         ]
         forwarder = (WatchedForwarder if watched else Forwarder)(
-            engine.target,
+            shared.target,
             held.caches,
             self._chooser(request.sampling),
             options,
             processors,
             eos=request.eos_ids,
-            stream=engine.mlx_stream,
-            make_rewinder=engine.rewinder,
+            stream=shared.stream,
+            make_rewinder=shared.rewinder,
         )
         forwarder.held, forwarder.unnamed = held.count, held.unnamed
         # mlx-lm's own processors and a constraint look at the tokens alone.
@@ -184,7 +200,7 @@ class Opening:
         return forwarder
 
     def _chooser(self, sampling: Sampling) -> Chooser:
-        team, sampler = self.engine.team, self.options.sampler
+        team, sampler = self._shared.team, self.options.sampler
         if team.size == 1:
             return Chooser(sampling, sampler)
         return SharedChooser(team, sampling, sampler)
@@ -198,11 +214,11 @@ class Opening:
         *,
         resumed: bool,
     ) -> RunState:
-        engine, options = self.engine, self.options
+        shared, options = self._shared, self.options
         method = self._method(request)
         seats = proposers.seats(request, self._holder) if method is None else []
         drafting = proposers.drafting(forwarder, held, self._undo) if method is None else None
-        check_alike(engine, forwarder, seats, drafting)
+        check_alike(shared.team, forwarder, seats, drafting)
         speculates = bool(seats) or drafting is not None
         supported = not speculates or not proposers.no_rewind(forwarder)
         rules = self._rules(request, verify_supported=supported)
@@ -211,22 +227,22 @@ class Opening:
         session = Session(tokens, budget, rules, seats, self._report)
         if self._holder is not None:
             session.complete = forwarder.complete = self._holder.complete
-        curve = engine.learnt.curve() if speculates else CostCurve()
+        curve = shared.learnt.curve() if speculates else CostCurve()
         opened = {"prompt_tokens": len(request.prompt_ids), "seed": request.sampling.seed}
         self._notify(Event("request", opened))
         if request.messages is not None:
-            for fault in engine.unread.faults(request):
+            for fault in shared.unread.faults(request):
                 if fault not in self.faults:  # a checkpoint's request was told already
                     self._report(fault)
         if isinstance(forwarder, WatchedForwarder):
-            Trace(session, forwarder, engine.tokenizer, self._notify, self._report)
+            Trace(session, forwarder, shared.tokenizer, self._notify, self._report)
         return RunState(
             request,
             options,
             forwarder,
             session,
             drafting,
-            Gate(curve, enabled=engine.config.gate.enabled, budget=engine.learnt.budget),
+            Gate(curve, enabled=shared.config.gate.enabled, budget=shared.learnt.budget),
             self.faults,
             # What a resumed one's caches hold before its prompt, or in its place, is not stored.
             deposit=None
@@ -239,29 +255,29 @@ class Opening:
 
     def _method(self, request: Request) -> GenerationMethod | None:
         """Who generates it in another way than by tokens; refuses what such a one cannot give."""
-        engine = self.engine
-        method = engine.plugins.generation_method(engine.target, request, self.faults)
+        shared = self._shared
+        method = shared.plugins.generation_method(shared.target, request, self.faults)
         if method is not None:
             check_method(method, self.options, held=self._holder is not None)
         return method
 
     def _rules(self, request: Request, *, verify_supported: bool) -> Rules:
         return Rules(
-            vocab_size=self.engine.target.vocab_size,
+            vocab_size=self._shared.target.vocab_size,
             eos=request.eos_ids,
             delimiters=request.delimiters,
             max_span=self.options.max_span,
             verify_supported=verify_supported,
             verify_only=self.options.sources_policy == "verify",
             # A clock would tell the ranks of a team different things about a source.
-            propose_budget_s=PROPOSE_BUDGET_S if self.engine.team.size == 1 else math.inf,
-            leaves_out=self.engine.team.size == 1,
+            propose_budget_s=PROPOSE_BUDGET_S if self._shared.team.size == 1 else math.inf,
+            leaves_out=self._shared.team.size == 1,
         )
 
     # --- what others hear of it -------------------------------------------------------
 
     def _notify(self, event: Event) -> None:
-        self.engine.plugins.observe(event, self.faults)
+        self._shared.plugins.observe(event, self.faults)
         for sink in self._sinks:
             sink(event)
 

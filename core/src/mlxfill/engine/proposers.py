@@ -18,45 +18,49 @@ if TYPE_CHECKING:
 
     from mlxfill.contracts import DraftCheckpoint, DraftRows, Request
     from mlxfill.engine.drafter import Drafter
-    from mlxfill.engine.engine import Engine
     from mlxfill.engine.forward import Forwarder
     from mlxfill.engine.holder import Holder
     from mlxfill.engine.options import Options
     from mlxfill.engine.prewarm import Held
+    from mlxfill.engine.resources import Resources
 
 
 class Proposers:
     """Finds those that an engine has for one request."""
 
     def __init__(
-        self, engine: Engine, options: Options, faults: list[Fault], report: Callable[[Fault], None]
+        self,
+        shared: Resources,
+        options: Options,
+        faults: list[Fault],
+        report: Callable[[Fault], None],
     ) -> None:
         """``faults`` gets what goes wrong in hooks, ``report`` what goes wrong in a drafter."""
-        self._engine, self._options = engine, options
+        self._shared, self._options = shared, options
         self._faults, self._report = faults, report
 
     @property
     def drafts_worth(self) -> float:
         """Tokens of a prompt that may rather be read again than be without the drafter."""
-        drafter = self._engine.drafter
+        drafter = self._shared.drafter
         if drafter is None or not self._most_drafts(drafter):
             return 0.0
-        return drafter.worth(self._engine.learnt.curve())
+        return drafter.worth(self._shared.learnt.curve())
 
     def no_rewind(self, forwarder: Forwarder) -> str:
         """Why these caches cannot be taken back: the model's kind, or what the caller gave."""
         unsupported = forwarder.window.unsupported
         if unsupported:
             return f"its {unsupported} has no rewinder"
-        return self._engine.learnt.no_rewind()
+        return self._shared.learnt.no_rewind()
 
     # --- sources ------------------------------------------------------------------------
 
     def seats(self, request: Request, holder: Holder | None) -> list[Seat]:
         """The sources, by priority; ``holder`` holds the reply to a schema."""
-        engine = self._engine
-        trusted = set(engine.config.trust.assert_)
-        found = engine.plugins.proposal_sources(request, self._faults)
+        shared = self._shared
+        trusted = set(shared.config.trust.assert_)
+        found = shared.plugins.proposal_sources(request, self._faults)
         wanted = self._options.sources
         if wanted is not None:
             found = [(plugin, source) for plugin, source in found if plugin in wanted]
@@ -69,7 +73,7 @@ class Proposers:
                 plugin,
                 source,
                 plugin in trusted,
-                engine.learnt.survival_of(plugin, source),
+                shared.learnt.survival_of(plugin, source),
             )
             for plugin, source in found
         ]
@@ -82,14 +86,14 @@ class Proposers:
         :param undo: closes it, unless the request comes to be opened.
         :raises DrafterError: these caches cannot be taken back.
         """
-        engine, drafter = self._engine, self._engine.drafter
+        shared, drafter = self._shared, self._shared.drafter
         cap = 0 if drafter is None else self._most_drafts(drafter)
         if drafter is None or not cap:
             return None
         if forwarder.window.unsupported:
             reason = self.no_rewind(forwarder)
             raise DrafterError(f"these caches cannot be used with a drafter: {reason}")
-        engine.learnt.time_drafts(drafter, cap, engine.mlx_stream)
+        shared.learnt.time_drafts(drafter, cap, shared.stream)
         rows: DraftRows | None = None
         try:
             rows, state = self._rows(drafter, forwarder, held.draft)
@@ -97,8 +101,8 @@ class Proposers:
                 drafter,
                 rows,
                 cap=cap,
-                vocab_size=engine.target.vocab_size,
-                stream=engine.mlx_stream,
+                vocab_size=shared.target.vocab_size,
+                stream=shared.stream,
                 on_fault=self._report,
             )
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
@@ -108,25 +112,25 @@ class Proposers:
             self._report(Fault(drafter.plugin, "open", charge(error)))
             return None
         undo.callback(drafting.close)
-        drafting.leaves_out = engine.team.size == 1
+        drafting.leaves_out = shared.team.size == 1
         if state is not None:
             drafting.restored(state)
         elif drafting.tap_layers and held.kept:
             drafting.sit_out()  # the states that it needs were not kept: it did not pay
-        drafting.check_taps(engine.target)
+        drafting.check_taps(shared.target)
         forwarder.tap_layers = drafting.tap_layers if drafting.alive else ()
         return drafting
 
     def _most_drafts(self, drafter: Drafter) -> int:
         """Most ids that it may draft in one round of this request."""
-        asked = (self._options.num_draft_tokens, self._engine.num_draft_tokens)
+        asked = (self._options.num_draft_tokens, self._shared.num_draft_tokens)
         return most_drafts(drafter.provider, *asked)
 
     def _rows(
         self, drafter: Drafter, forwarder: Forwarder, state: DraftCheckpoint | None
     ) -> tuple[DraftRows, DraftCheckpoint | None]:
         """One row, and the state that it was opened with: none where that cannot be."""
-        provider, target = drafter.provider, self._engine.target
+        provider, target = drafter.provider, self._shared.target
         if state is not None and state.processed_tokens == forwarder.held:
             try:
                 return provider.open(target, forwarder.chooser, [state]), state

@@ -14,8 +14,10 @@ from mlxfill.rows.reading import read_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mlxfill.engine.engine import Engine
+    from mlxfill.engine.learnt import Learnt
     from mlxfill.engine.runstate import RunState
+    from mlxfill.model.reading import Stream
+    from mlxfill.model.target import Target
 
 ROUND_TOKENS = 2048
 """Prompt tokens after which rows that decode get their next round."""
@@ -69,9 +71,9 @@ class Readers:
     ever: its chunk is due when ``ROUND_TOKENS`` of others have been read since its last one.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, target: Target, learnt: Learnt, stream: Stream) -> None:
         """Nobody reads yet."""
-        self._engine = engine
+        self._target, self._learnt, self._stream = target, learnt, stream
         self._readers: list[Reader] = []
         self._passed = 0
 
@@ -125,7 +127,7 @@ class Readers:
         """Whether these chunks are worth a common forward, and no larger than one chunk may be."""
         area, steps = _area(window), [each.run.options.prefill_step_size for each in window]
         padding = area - sum(each.run.prefill.ahead for each in window)
-        most = 0.0 if self._engine.learnt.readings() is Readings.EVEN else PADDING * area
+        most = 0.0 if self._learnt.readings() is Readings.EVEN else PADDING * area
         return area <= min(ROUND_TOKENS, *steps) and padding <= most
 
     def _kind(self, run: RunState) -> object | None:
@@ -134,7 +136,7 @@ class Readers:
         if run.alone or options.kv_bits is not None or run.prefill.scores is not None:
             return None
         key = layout(forwarder.caches)
-        if key is None or self._engine.learnt.readings() is Readings.NONE:
+        if key is None or self._learnt.readings() is Readings.NONE:
             return None
         return key, options.adapters, forwarder.held > 0
 
@@ -150,11 +152,11 @@ class Readers:
             able[0].read()
 
     def _read_together(self, window: Sequence[Reader]) -> None:
-        target, forwarders = self._engine.target, [reader.run.forwarder for reader in window]
+        target, forwarders = self._target, [reader.run.forwarder for reader in window]
         chunks = [reader.run.prefill.chunk() for reader in window]
         layers = {layer for forwarder in forwarders for layer in forwarder.tap_layers}
         forwarders[0].adapt()
-        with mx.stream(self._engine.mlx_stream):
+        with mx.stream(self._stream):
             tape = read_rows(
                 target,
                 [forwarder.caches for forwarder in forwarders],

@@ -22,7 +22,7 @@ from mlxfill.engine.checkpoint.fitting import (
     stored_objects,
     stored_options,
 )
-from mlxfill.engine.checkpoint.identity import other_weights, settings_of
+from mlxfill.engine.checkpoint.identity import other_weights
 from mlxfill.engine.checkpoint.plain import restore_caches, unpacked
 from mlxfill.engine.checkpoint.tally import give_back
 from mlxfill.engine.course import Emitted, Ending
@@ -36,8 +36,8 @@ from mlxfill.errors import CheckpointError, InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mlxfill.engine.engine import Engine
     from mlxfill.engine.options import Options
+    from mlxfill.engine.resources import Resources
     from mlxfill.engine.results import FinishReason
     from mlxfill.engine.run import Run
     from mlxfill.engine.runstate import RunState
@@ -50,7 +50,7 @@ GIVEN_AGAIN = (
 
 
 def resume(
-    engine: Engine, source: Checkpoint | str | os.PathLike[str], given: Mapping[str, Any]
+    shared: Resources, source: Checkpoint | str | os.PathLike[str], given: Mapping[str, Any]
 ) -> Run:
     """A run that begins with the stored tokens and goes on after them.
 
@@ -72,7 +72,7 @@ def resume(
         name, stored = str(Path(source)), Checkpoint.load(source)
         given = {"checkpoint": source, **given}
     try:
-        return Resumption(engine, stored, given).run()
+        return Resumption(shared, stored, given).run()
     except CheckpointError as error:
         raise CheckpointError(f"{name} cannot be resumed: {error}") from error
 
@@ -80,30 +80,30 @@ def resume(
 class Resumption:
     """One checkpoint on its way to a run."""
 
-    def __init__(self, engine: Engine, stored: Checkpoint, given: Mapping[str, Any]) -> None:
-        self._engine, self._arrays, self._given = engine, stored.arrays, given
+    def __init__(self, shared: Resources, stored: Checkpoint, given: Mapping[str, Any]) -> None:
+        self._shared, self._arrays, self._given = shared, stored.arrays, given
         self._content = checked(stored.content)
         self._request = self._content.request
-        size = engine.target.vocab_size
+        size = shared.target.vocab_size
         self._prompt_ids = stored_ids("prompt", self._arrays, size)
         self._tokens = stored_ids("tokens", self._arrays, size)
         check_lengths(self._content, len(self._prompt_ids), len(self._tokens))
 
     def run(self) -> Run:
         """The run, checked against the engine that is to go on with it."""
-        content, engine = self._content, self._engine
+        content, shared = self._content, self._shared
         options = self._options()
-        if content.model != engine.learnt.fingerprint(options.adapters):
+        if content.model != shared.learnt.fingerprint(options.adapters):
             origin = attrs.asdict(content.origin)
-            found = other_weights(origin, engine.made_by, options.adapters)
+            found = other_weights(origin, shared.made_by, options.adapters)
             raise CheckpointError(found)
         ending = self._ending(options)
         held = self._held(options)
         if held is None and ending is None:
             raise CheckpointError("its reply is complete and cannot be made longer")
         faults = list(content.faults)
-        faults += [fault for fault in engine.faults if fault not in faults]
-        opening = Opening(engine, options, faults)
+        faults += [fault for fault in shared.faults if fault not in faults]
+        opening = Opening(shared, options, faults)
         run = opening.run(self._prompt(), self._tools(), held=held, resumed=True)
         try:
             self._check_deciding(run.state)
@@ -126,7 +126,7 @@ class Resumption:
         stored = stored_options(self._request.options, self._arrays)
         try:
             before = make_options({}, stored)
-            before.sampling.check_vocabulary(self._engine.target.vocab_size)
+            before.sampling.check_vocabulary(self._shared.target.vocab_size)
         except InputError as error:
             raise CheckpointError(f"its options are not legal here: {error}") from error
         generated = len(self._tokens)
@@ -148,15 +148,15 @@ class Resumption:
         return Ending(cast("FinishReason", reason))
 
     def _held(self, options: Options) -> Held | None:
-        content, engine = self._content, self._engine
+        content, shared = self._content, self._shared
         if content.caches is None:
             return None
         if content.unnamed:
             check_named(options)
         count = content.unnamed + len(self._prompt_ids) + len(self._tokens) - 1
-        caches = engine.target.new_cache(options.max_kv_size)
+        caches = shared.target.new_cache(options.max_kv_size)
         restore_caches(caches, content.caches, self._arrays)
-        check_caches(engine.target, caches, count, options)
+        check_caches(shared.target, caches, count, options)
         return Held(caches, count, unnamed=content.unnamed, draft=self._draft(count))
 
     def _draft(self, held: int) -> DraftCheckpoint | None:
@@ -181,7 +181,7 @@ class Resumption:
 
     def _check_deciding(self, run: RunState) -> None:
         """What others than the model write must be written in the same way."""
-        before, now = self._content.deciding, settings_of(self._engine, run.deciding)
+        before, now = self._content.deciding, self._shared.identity.settings_of(run.deciding)
         for plugin in sorted(before.keys() | now.keys()):
             if before.get(plugin) != now.get(plugin):
                 how = "with other settings" if plugin in before and plugin in now else "on"

@@ -113,9 +113,9 @@ class Run:
 
         :raises InputError: the request says neither ``checkpoint`` nor ``on_checkpoint``.
         """
-        if self.state.brake.keeper is None:
+        if self.state.keeper is None:
             raise InputError("give checkpoint=FILE or on_checkpoint=... with the request")
-        self.state.brake.keeper.request()
+        self.state.keeper.request()
 
     def __reduce__(self) -> Never:
         """There is one of it.  A ``TypeError`` for whoever copies it or sends it elsewhere."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import frozen
 from mlx_lm.generate import wired_limit
@@ -45,6 +45,25 @@ class Past:
     ending: Ending | None
     logprobs: Sequence[float]
     top_logprobs: Sequence[list[tuple[int, float]]]
+
+
+class Keeper(Protocol):
+    """Who takes the checkpoints of a run."""
+
+    def begin(self, generated: int) -> None:
+        """The run begins with so many tokens of its reply."""
+
+    def due(self, generated: int) -> bool:
+        """Whether to pause after so many tokens."""
+
+    def request(self) -> None:
+        """Take one at the next boundary."""
+
+    def take(self, run: RunState) -> None:
+        """Store the run, which stands between two forwards."""
+
+    def finish(self, run: RunState) -> None:
+        """The run is over."""
 
 
 class RunState:
@@ -89,6 +108,7 @@ class RunState:
         self.deciding = frozenset(deciding)
         self.past: Past | None = None
         self.brake = Brake(options.cancel, session)
+        self.keeper: Keeper | None = None
         self._deposit = deposit
         self.prefill = Prefill(session.tokens, options, forwarder, drafting, deposit)
         self.loop = DecodeLoop(
@@ -109,6 +129,10 @@ class RunState:
     def keeps_caches(self) -> bool:
         """Whether somebody wants the caches after the end."""
         return self.options.keep_cache or self._deposit is not None
+
+    def keep(self, keeper: Keeper) -> None:
+        """Let ``keeper`` take its checkpoints, before anything is computed."""
+        self.keeper, self.brake.due = keeper, keeper.due
 
     # --- stages -----------------------------------------------------------------------
 
@@ -206,8 +230,8 @@ class RunState:
         """The loop to its end, paused wherever a checkpoint is due."""
         yield from self.loop.go_on()
         brake = self.brake
-        while brake.keeper is not None and self.loop.ending is None and not brake.pausing:
-            brake.keeper.take(self)
+        while self.keeper is not None and self.loop.ending is None and not brake.pausing:
+            self.keeper.take(self)
             if brake.cancelled():
                 self.ending = Ending("cancelled")
                 return
@@ -312,8 +336,8 @@ class RunState:
         self.session.add([emitted.token for emitted in past.tokens])
         self.reply.logprobs = list(past.logprobs)
         self.reply.top_logprobs = list(past.top_logprobs)
-        if self.brake.keeper is not None:
-            self.brake.keeper.begin(len(past.tokens))
+        if self.keeper is not None:
+            self.keeper.begin(len(past.tokens))
 
     def fill_caches(self) -> None:
         """Let the caches hold every token of the session, the last one and EOS included."""
@@ -335,8 +359,8 @@ class RunState:
                 stats.target_forwards = forwarder.forwards - loop.counters.without_tokens
                 stats.rounds = loop.counters.rounds_of(stats.generated_tokens)
                 stats.fill, stats.spec = loop.statistics()
-            if self.brake.keeper is not None:
-                self.brake.keeper.finish(self)
+            if self.keeper is not None:
+                self.keeper.finish(self)
             told = self.only_told or self.ending is None or self.ending.reason == "error"
             if self._deposit is not None and self._begun and not told:
                 self._deposit.leave(stats.cache_tokens)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import define, field
 from mlx_lm.generate import wired_limit
@@ -21,13 +21,31 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
     from mlxfill.engine.course import Emitted, Ending
-    from mlxfill.engine.engine import Engine
+    from mlxfill.engine.learnt import Learnt
     from mlxfill.engine.run import Run
     from mlxfill.engine.runstate import RunState
+    from mlxfill.model.reading import Stream
+    from mlxfill.model.target import Target
 
     Pieces = list[tuple[Run, Piece]]
 
 MAX_ROWS = 8
+
+
+class Shared(Protocol):
+    """What runs of one engine have in common; an ``Engine`` is one."""
+
+    @property
+    def target(self) -> Target:
+        """The model."""
+
+    @property
+    def learnt(self) -> Learnt:
+        """What was found out about it."""
+
+    @property
+    def mlx_stream(self) -> Stream:
+        """Where it computes."""
 
 
 @define(eq=False)
@@ -73,15 +91,16 @@ class RowScheduler:
     raises (the model, Ctrl-C), all runs end.  One thread makes all calls.
     """
 
-    def __init__(self, engine: Engine, *, max_rows: int = MAX_ROWS) -> None:
+    def __init__(self, engine: Shared, *, max_rows: int = MAX_ROWS) -> None:
         """``max_rows``: most runs that are decoded at once; more wait.  Raises ``InputError``."""
         if not is_whole(max_rows) or max_rows < 1:
             message = f"max_rows must be 1 or more, not {max_rows!r}"
             raise InputError(message)
-        self._engine, self._max_rows = engine, max_rows
+        self._target, self._learnt, self._stream = engine.target, engine.learnt, engine.mlx_stream
+        self._max_rows = max_rows
         self._everyone: list[Seated] = []
         self._waiting: deque[Seated] = deque()
-        self._readers = Readers(engine)
+        self._readers = self._new_readers()
         self._reading: dict[RunState, Seated] = {}
         self._tables: dict[object, Table] = {}
         self._turns: list[Seated] = []
@@ -103,6 +122,9 @@ class RowScheduler:
         """Runs whose prefill has not begun."""
         return len(self._waiting)
 
+    def _new_readers(self) -> Readers:
+        return Readers(self._target, self._learnt, self._stream)
+
     def add(self, run: Run) -> None:
         """A run that nobody has iterated yet; it joins as soon as there is room.
 
@@ -110,8 +132,8 @@ class RowScheduler:
         """
         run.state.join_rows()
         if not len(self):  # on Metal the weights stay wired while runs are decoded
-            stream: Any = self._engine.mlx_stream
-            self._wired.enter_context(wired_limit(self._engine.model, [stream]))
+            stream: Any = self._stream
+            self._wired.enter_context(wired_limit(self._target.model, [stream]))
         seated = Seated(run, Row(run.state.loop))
         self._everyone.append(seated)
         self._waiting.append(seated)
@@ -163,7 +185,7 @@ class RowScheduler:
         """A round broke off: a token of any run may be in its caches that nobody has read."""
         everyone, self._everyone = self._everyone, []
         self._waiting.clear()
-        self._readers, self._reading = Readers(self._engine), {}
+        self._readers, self._reading = self._new_readers(), {}
         self._tables, self._turns = {}, []
         self._wired.close()
         with ExitStack() as leaving:  # the last one that enters goes first
@@ -182,7 +204,7 @@ class RowScheduler:
 
     def _switch(self, run: RunState) -> None:
         """Let what ``run`` was asked with be on; runs under different adapters share no table."""
-        self._engine.target.adapters.switch(run.options.adapters, run.forwarder)
+        self._target.adapters.switch(run.options.adapters, run.forwarder)
 
     def _round(self, table: Table) -> Pieces:
         out: Pieces = []
@@ -284,7 +306,7 @@ class RowScheduler:
         while self._waiting and self.active + len(self._reading) < self._max_rows:
             seated = self._waiting.popleft()
             run = seated.state
-            alone = run.method or run.brake.keeper or run.past
+            alone = run.method or run.keeper or run.past
             if alone or run.options.max_tokens == 0:
                 seated.stage = run.emitted()
                 self._turns.append(seated)
@@ -326,7 +348,7 @@ class RowScheduler:
         out: Pieces = []
         table = self._tables.get(key)
         if table is None:
-            table = Table(RowLoop(self._engine.target, group[0].state.forwarder.stream))
+            table = Table(RowLoop(self._target, group[0].state.forwarder.stream))
         out += self._settle(table)
         self._tables[key] = table
         for seated in group:
@@ -347,7 +369,7 @@ class RowScheduler:
         if run.alone or forwarder.quantizes or forwarder.window.unsupported:
             return None
         key = layout(forwarder.caches)
-        return None if key is None or self._engine.no_rows() else (key, options.adapters)
+        return None if key is None or self._learnt.no_rows() else (key, options.adapters)
 
     def _leave(self, seated: Seated) -> None:
         """Take a run out, wherever it is."""

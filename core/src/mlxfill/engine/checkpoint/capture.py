@@ -10,7 +10,6 @@ import attrs
 import mlx.core as mx
 
 from mlxfill.engine.checkpoint.checkpoint import Checkpoint
-from mlxfill.engine.checkpoint.identity import recipe, settings_of
 from mlxfill.engine.checkpoint.plain import packed
 from mlxfill.engine.checkpoint.tally import tally_of
 from mlxfill.engine.options import Options
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from mlxfill.contracts import DraftCheckpoint
+    from mlxfill.engine.checkpoint.identity import Identity
     from mlxfill.engine.drafting import Drafting
-    from mlxfill.engine.engine import Engine
     from mlxfill.engine.runstate import RunState
 
 LIVE = frozenset(
@@ -36,7 +35,7 @@ NEEDED = ("sampler", "logits_processors")
 """Those among them that decide tokens: whoever resumes must give them again."""
 
 
-def capture(engine: Engine, run: RunState) -> Checkpoint:
+def capture(identity: Identity, run: RunState) -> Checkpoint:
     """The state of ``run`` between two forwards: all its tokens but the newest are in the caches.
 
     A finished run that can go on no more is stored without its caches.
@@ -51,9 +50,9 @@ def capture(engine: Engine, run: RunState) -> Checkpoint:
     arrays["tokens"] = row(run.reply.tokens)
     content: dict[str, Any] = {
         "written_with": {name: version(name) for name in ("mlxfill", "mlx", "mlx-lm")},
-        "origin": recipe(engine),
-        "model": engine.learnt.fingerprint(run.options.adapters),
-        "deciding": settings_of(engine, run.deciding),
+        "origin": identity.recipe(),
+        "model": identity.fingerprint(run.options.adapters),
+        "deciding": identity.settings_of(run.deciding),
         "request": packed_request(run, arrays),
         "origins": [(word, len(list(same))) for word, same in groupby(run.reply.origins)],
         "logprobs": list(run.reply.logprobs),

@@ -2,53 +2,55 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import mlx.core as mx
+from attrs import frozen
 
 from mlxfill.engine.checkpoint.plain import packed
-from mlxfill.model.reading import ids, parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from mlxfill.engine.engine import Engine
+    from mlxfill.config import Config
+    from mlxfill.plugins import PluginManager
 
-_UNSIGNED = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
 
+@frozen
+class Identity:
+    """What of an engine a checkpoint names, to meet it again.
 
-def fingerprint(model: Any) -> str:  # noqa: ANN401 - an mlx module
-    """A hash of names, shapes, dtypes and the bits of all weights, adapters included.
-
-    The bits of an array are added up as whole numbers: one pass over the weights on the device,
-    the same on every machine.
+    ``fingerprint``: a hash of the weights under an adapter; ``made_by``: arguments of
+    ``mlxfill.load``, where they are known.
     """
-    named = parameters(model)
-    sums = ids(mx.stack([_sum(array) for _, array in named])) if named else []
-    facts = [
-        (name, list(array.shape), str(array.dtype), total)
-        for (name, array), total in zip(named, sums, strict=True)
-    ]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
+    config: Config
+    plugins: PluginManager
+    fingerprint: Callable[[str | None], str]
+    made_by: Mapping[str, Any]
 
-def _sum(array: mx.array) -> mx.array:
-    """The bits of an array as unsigned numbers, added up modulo 2**32."""
-    flat = array.flatten()
-    bits = mx.view(flat, _UNSIGNED[array.dtype.size]) if array.dtype != mx.bool_ else flat
-    return bits.astype(mx.uint32).sum()
+    def settings_of(self, plugins: Iterable[str]) -> dict[str, Any]:
+        """The settings of some plugins, in a form that can be stored and compared."""
+        settings = self.plugins.settings
+        return {name: packed(_settings(settings(name)), name, {}) for name in sorted(plugins)}
 
-
-def settings_of(engine: Engine, plugins: Iterable[str]) -> dict[str, Any]:
-    """The settings of some plugins, in a form that can be stored and compared."""
-    return {
-        name: packed(_settings(engine.plugins.settings(name)), name, {}) for name in sorted(plugins)
-    }
+    def recipe(self) -> dict[str, Any]:
+        """How to make the engine again: arguments of ``mlxfill.load`` and what its config says."""
+        config, plugins = self.config, self.plugins
+        tables = {name: config.plugins.tables.get(name, {}) for name in plugins.names}
+        made_by = {"draft": config.draft, "draft_kind": config.draft_kind}
+        made_by |= {name: value for name, value in self.made_by.items() if value is not None}
+        return {
+            **made_by,
+            "plugins": list(plugins.names),
+            "config": {
+                "plugins": packed(tables, "plugins", {}),
+                "trust": list(config.trust.assert_),
+                "gate": config.gate.enabled,
+            },
+        }
 
 
 def lasting(name: str | os.PathLike[str] | None) -> str | None:
@@ -57,23 +59,6 @@ def lasting(name: str | os.PathLike[str] | None) -> str | None:
         return None
     folder = Path(name).expanduser()
     return str(folder.resolve()) if folder.is_dir() else str(name)
-
-
-def recipe(engine: Engine) -> dict[str, Any]:
-    """How to make the engine again: arguments of ``mlxfill.load`` and what its config says."""
-    config, plugins = engine.config, engine.plugins
-    tables = {name: config.plugins.tables.get(name, {}) for name in plugins.names}
-    made_by = {"draft": config.draft, "draft_kind": config.draft_kind}
-    made_by |= {name: value for name, value in engine.made_by.items() if value is not None}
-    return {
-        **made_by,
-        "plugins": list(plugins.names),
-        "config": {
-            "plugins": packed(tables, "plugins", {}),
-            "trust": list(config.trust.assert_),
-            "gate": config.gate.enabled,
-        },
-    }
 
 
 def other_weights(then: Mapping[str, Any], now: Mapping[str, Any], adapter: str | None) -> str:

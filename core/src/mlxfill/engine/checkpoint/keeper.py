@@ -14,7 +14,7 @@ from mlxfill.engine.checkpoint.writer import Writer
 from mlxfill.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from mlxfill.engine.engine import Engine
+    from mlxfill.engine.checkpoint.identity import Identity
     from mlxfill.engine.options import Options
     from mlxfill.engine.runstate import RunState
 
@@ -34,13 +34,13 @@ def is_not_kept(fault: Fault) -> bool:
 class Keeper:
     """Takes the checkpoints of one run: every so many tokens, on request, and at its end."""
 
-    def __init__(self, engine: Engine, options: Options, *, resumed: bool = False) -> None:
+    def __init__(self, identity: Identity, options: Options, *, resumed: bool = False) -> None:
         """Lock the file, if one is named.
 
         :param resumed: whether the run goes on from what the file may hold.
         :raises CheckpointError: another process has it, or it holds something worth keeping.
         """
-        self._engine, self._tell = engine, options.on_checkpoint
+        self._identity, self._tell = identity, options.on_checkpoint
         every = options.checkpoint_every
         self._every = self._next = EVERY if every is None else every
         self._bounded = every is None
@@ -97,11 +97,11 @@ class Keeper:
         self._wanted = False
         self._schedule(len(run.reply.tokens))
         started = time.perf_counter()
-        checkpoint = capture(self._engine, run)
+        checkpoint = capture(self._identity, run)
         self._since = time.perf_counter()
         self._took_s = self._since - started
         if self._writer is not None:
-            self._writer.put(checkpoint)
+            self._writer.put(checkpoint.write)
         if self._tell is not None:
             self._tell(checkpoint)
 

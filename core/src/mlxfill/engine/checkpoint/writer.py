@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mlxfill.engine.checkpoint.checkpoint import Checkpoint
-
 
 class Desk:
     """One thread of the process writes all checkpoints, in the order in which they came.
@@ -93,7 +91,7 @@ class Writer:
         self.error: CheckpointError | None = None
         self.took_s = 0.0
         self._writing = False
-        self._waiting: deque[Checkpoint] = deque(maxlen=1)
+        self._waiting: deque[Callable[[Path], None]] = deque(maxlen=1)
         DESK.open()
 
     @property
@@ -101,9 +99,9 @@ class Writer:
         """Whether one is being written, or waits for that."""
         return self._writing or bool(self._waiting)
 
-    def put(self, checkpoint: Checkpoint) -> None:
-        """Hand over a checkpoint; does not wait for the disk."""
-        self._waiting.append(checkpoint)
+    def put(self, write: Callable[[Path], None]) -> None:
+        """Hand over what writes a checkpoint to a file; does not wait for the disk."""
+        self._waiting.append(write)
         DESK.put(self._write)
 
     def close(self, then: Callable[[], None]) -> None:
@@ -127,11 +125,11 @@ class Writer:
 
     def _write_newest(self) -> None:
         try:
-            checkpoint = self._waiting.pop()
+            write = self._waiting.pop()
         except IndexError:  # it was written in the place of an older one
             return
         try:
-            checkpoint.write(self._path)
+            write(self._path)
         except CheckpointError as error:
             self.error = error
         except Exception as error:  # noqa: BLE001 - the thread goes on for others

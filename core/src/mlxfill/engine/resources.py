@@ -1,0 +1,56 @@
+"""What the requests to one engine share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from mlxfill.engine.checkpoint.identity import Identity
+
+if TYPE_CHECKING:
+    from mlxfill.config import Config
+    from mlxfill.contracts import Fault
+    from mlxfill.engine.boundaries import Starts
+    from mlxfill.engine.drafter import Drafter
+    from mlxfill.engine.learnt import Learnt
+    from mlxfill.engine.prompt_store import PromptStore
+    from mlxfill.engine.trace import Tracing
+    from mlxfill.engine.unread import Unread
+    from mlxfill.model.reading import Stream
+    from mlxfill.model.target import Target
+    from mlxfill.model.team import Team
+    from mlxfill.plugins import PluginManager
+    from mlxfill.rewind.window import MakeRewinder
+
+
+@define(eq=False, kw_only=True)
+class Resources:
+    """The model, the plugins that are on, and what outlives a request.
+
+    ``faults``: the engine's, a request begins with a copy of them; ``made_by``: arguments of
+    ``mlxfill.load``, for whoever resumes a checkpoint elsewhere.
+    """
+
+    config: Config
+    plugins: PluginManager
+    target: Target
+    tokenizer: Any
+    context: int | None
+    team: Team
+    stream: Stream
+    num_draft_tokens: int | None
+    rewinder: MakeRewinder
+    learnt: Learnt
+    prompts: PromptStore
+    starts: Starts
+    tracing: Tracing
+    unread: Unread
+    faults: list[Fault]
+    drafter: Drafter | None = None
+    made_by: dict[str, Any] = field(factory=dict)
+
+    @property
+    def identity(self) -> Identity:
+        """What checkpoints name of it."""
+        return Identity(self.config, self.plugins, self.learnt.fingerprint, self.made_by)
