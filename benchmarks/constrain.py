@@ -27,7 +27,7 @@ from mlxfill_constrain.plugin import mlxfill_constraint
 from real_model import ensure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 AIM = 0.75
 QUICK: dict[str, Any] = {"max_tokens": 300, "temperature": 0.0}
@@ -104,7 +104,9 @@ def engines(model: Path) -> dict[str, mlxfill.Engine]:
     }
 
 
-def timed(engine: mlxfill.Engine, prompt: str, schema: object) -> tuple[float, mlxfill.Result]:
+def timed(
+    engine: mlxfill.Engine, prompt: str, schema: Mapping[str, Any] | None
+) -> tuple[float, mlxfill.Result]:
     """Milliseconds of one request, and its result."""
     started = time.perf_counter()
     result = engine.generate([{"role": "user", "content": prompt}], schema=schema, **QUICK)

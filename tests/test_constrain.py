@@ -33,7 +33,7 @@ CALL = {
     "required": ["tool", "arguments", "confirmed"],
     "additionalProperties": False,
 }
-NO_THINKING = {"template_options": {"enable_thinking": False}}
+NO_THINKING: dict[str, Any] = {"template_options": {"enable_thinking": False}}
 COMPANY: dict[str, dict[str, Any]] = {
     "alone": {},
     "fills": {"plugins": ["fill-strict", "fill-echo", "constrain"]},

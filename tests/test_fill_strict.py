@@ -14,7 +14,7 @@ import mlxfill_model_tiny
 ASKS = int(os.environ.get("MLXFILL_ASKS", "20"))
 """How many tool asks are tried; ``MLXFILL_ASKS=120`` for a thorough run."""
 INJECTED = {"template", "schema"}
-QUICK = {"temperature": 0.0, "template_options": {"enable_thinking": False}}
+QUICK: dict[str, Any] = {"temperature": 0.0, "template_options": {"enable_thinking": False}}
 
 
 def engine(*plugins: str, **settings: Any) -> Any:

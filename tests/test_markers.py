@@ -237,7 +237,7 @@ def test_an_option_and_the_config_say_what_markers_are() -> None:
         assert control == same != text
         assert engine.generate(asked, max_tokens=3, special_tokens_in_content="text").tokens
         with pytest.raises(mlxfill.InputError, match="must be 'control' or 'text', not 'no'"):
-            engine.check(asked, special_tokens_in_content="no")
+            engine.check(asked, special_tokens_in_content="no")  # type: ignore[arg-type]
     config = {"generation": {"special_tokens_in_content": "text"}}
     with mlxfill.load("tiny", plugins=[], config=config) as engine:
         assert engine.check(asked) == text

@@ -297,7 +297,7 @@ def test_an_unknown_name_is_told_with_those_that_are_there(engine: Engine) -> No
     with pytest.raises(InputError, match="no adapter 'frist' is mounted; did you mean 'first'"):
         ask(engine, "frist")
     with pytest.raises(InputError, match="adapters must be a name"):
-        engine.generate(PROMPT, adapters=3)
+        engine.generate(PROMPT, adapters=3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="mounted already"):
         engine.mount_adapter(FIRST, "elsewhere")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mlxfill import InputError
@@ -31,7 +33,7 @@ def test_only_those_that_are_named_propose() -> None:
         (3, "sources must be a list of names, not 3"),
     ],
 )
-def test_what_is_no_plugin_that_is_on_is_refused(given: object, said: str) -> None:
+def test_what_is_no_plugin_that_is_on_is_refused(given: Any, said: str) -> None:
     with (
         engine_with(shared_model("llama"), Guest()) as engine,
         pytest.raises(InputError, match=said),

@@ -220,7 +220,7 @@ def _first_token(client: openai.OpenAI, bias: dict[str, int]) -> int:
 def test_options_mean_what_they_mean_in_the_engine(
     client: openai.OpenAI, plain: mlxfill.Engine, options: dict[str, Any]
 ) -> None:
-    spared = {}
+    spared: dict[str, Any] = {}
     if "xtc_probability" in options:  # as on mlx-lm's command line
         ids = [*plain.tokenizer.encode("\n"), *plain.tokenizer.eos_token_ids]
         spared = {"xtc_special_tokens": ids}

@@ -5,7 +5,7 @@ Each line imports what stands below it, never what stands above (``lint-imports`
     loading, compat       a name to an engine (finding); mlx-lm's ``stream_generate``
     engine                one model, its plugins, and what its requests share
     resume, audit, batch  what is done with whole runs
-    opening               one request is put together:
+    opening               one request is put together (resources: of what all of them share):
       admission             what this engine refuses
       beginning             caches of earlier prompts (prewarm, prompt_store, boundaries)
       proposers             who guesses: sources at the table, the drafter (mount, learnt)
@@ -22,8 +22,8 @@ Each line imports what stands below it, never what stands above (``lint-imports`
     gate                  whether a window pays (calibrate, rowplan); budget: what may be lost
     watched, trace        checks and tells what happens in between (replay: for an audit)
     reply                 tokens to text and tool calls (text, calls, sections)
-    options, prompt       what goes in (legal, schema, roles, contents, markers, pastcalls,
-                          sealed, shortest, unread)
+    options, prompt       what goes in (keywords, legal, schema, roles, contents, markers,
+                          pastcalls, sealed, shortest, unread)
     results               what comes out (counters, phases)
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Never, Self
+from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 import attrs
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from mlxfill.engine.drafter import Drafter
     from mlxfill.engine.forward import Forwarder
     from mlxfill.engine.gate import CostCurve
+    from mlxfill.engine.keywords import PromptInput, RequestOptions, ResumeOptions
     from mlxfill.engine.options import Options
     from mlxfill.engine.results import Piece, Result
     from mlxfill.engine.run import Run
@@ -160,10 +161,10 @@ class Engine:
 
     def stream(
         self,
-        prompt: Any,  # noqa: ANN401
+        prompt: PromptInput,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        **options: Any,  # noqa: ANN401
+        **options: Unpack[RequestOptions],
     ) -> Run:
         """Generate piece by piece.
 
@@ -177,10 +178,10 @@ class Engine:
 
     def generate(
         self,
-        prompt: Any,  # noqa: ANN401
+        prompt: PromptInput,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        **options: Any,  # noqa: ANN401
+        **options: Unpack[RequestOptions],
     ) -> Result:
         """The same as ``stream``, collected.
 
@@ -191,10 +192,10 @@ class Engine:
 
     def check(
         self,
-        prompt: Any,  # noqa: ANN401
+        prompt: PromptInput,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        **options: Any,  # noqa: ANN401
+        **options: Unpack[RequestOptions],
     ) -> Prompt:
         """Raise what ``stream`` would raise; opens nothing, so that many requests can be checked.
 
@@ -217,7 +218,7 @@ class Engine:
         self,
         source: Checkpoint | str | os.PathLike[str],
         /,
-        **options: Any,  # noqa: ANN401
+        **options: Unpack[ResumeOptions],
     ) -> Run:
         """Go on from a checkpoint: the same tokens as if the run had never stopped.
 
@@ -258,10 +259,10 @@ class Engine:
 
     def audit(
         self,
-        prompt: Any,  # noqa: ANN401
+        prompt: PromptInput,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        **options: Any,  # noqa: ANN401
+        **options: Unpack[RequestOptions],
     ) -> Audit:
         """The same, then checked token by token against plain decoding."""
         audited = self.audited(prompt, tools=tools, **options)
@@ -272,10 +273,10 @@ class Engine:
 
     def audited(
         self,
-        prompt: Any,  # noqa: ANN401
+        prompt: PromptInput,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        **options: Any,  # noqa: ANN401
+        **options: Unpack[RequestOptions],
     ) -> AuditedRun:
         """A run to be checked when it has ended, step by step between other work.
 
@@ -293,7 +294,7 @@ class Engine:
 
     def _opening(
         self,
-        prompt: Any,  # noqa: ANN401
+        prompt: PromptInput,
         tools: Sequence[Mapping[str, Any]] | None,
         options: Mapping[str, Any],
     ) -> tuple[Opening, Prompt]:

@@ -10,6 +10,7 @@
     target     the model bound: forward, hidden, project, taps
     anatomy    where its body, layers and embedding are; hooks: what its modules are made to tell
     head       its head for some ids only; team: one model on several ranks
+    fingerprint  a hash of its weights
     adapters   LoRA by name; adapterfiles: what they are read from
     compiled   small forwards as one graph, for drafters
     reading    arrays to Python numbers, with types; forked: processes without mlx's threads
