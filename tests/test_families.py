@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import mlxfill_model_tiny
 from mlxfill import read_calls
 from mlxfill.engine.sections import reply_apart
-from mlxfill.model.callformats import FORMATS
 from mlxfill.testing import folder_tokenizer
+from mlxfill.tool_calls.formats import FORMATS
 from mlxfill_serve.reply import (
     CallArguments,
     CallBegun,

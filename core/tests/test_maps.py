@@ -9,7 +9,9 @@ from pkgutil import iter_modules
 import pytest
 
 
-@pytest.mark.parametrize("package", ["config", "engine", "model", "plugins", "rewind", "rows"])
+@pytest.mark.parametrize(
+    "package", ["config", "engine", "model", "plugins", "rewind", "rows", "tool_calls"]
+)
 def test_the_docstring_of_a_package_names_its_modules(package: str) -> None:
     module = import_module(f"mlxfill.{package}")
     named = set(re.findall(r"\w+", module.__doc__ or ""))

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
         load,
     )
     from mlxfill.engine.audit import Audit, AuditedRun
-    from mlxfill.engine.calls import read_calls
     from mlxfill.engine.compat import stream_generate
     from mlxfill.engine.prompt import Prompt
     from mlxfill.engine.promptscores import PromptScores
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
     from mlxfill.plugins import installed_plugin
     from mlxfill.rewind.mark import CacheMark
     from mlxfill.sampling import Sampling
+    from mlxfill.tool_calls.read import read_calls
     from mlxfill.whole import replacing
 
 __all__ = [
@@ -176,7 +176,7 @@ _HOMES = {
     "installed_plugin": "mlxfill.plugins",
     "load": "mlxfill.engine",
     "load_config": "mlxfill.config",
-    "read_calls": "mlxfill.engine.calls",
+    "read_calls": "mlxfill.tool_calls.read",
     "replacing": "mlxfill.whole",
     "standard_output": "mlxfill.cli.tables",
     "stream_generate": "mlxfill.engine.compat",

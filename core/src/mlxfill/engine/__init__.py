@@ -21,9 +21,9 @@ Each line imports what stands below it, never what stands above (``lint-imports`
     session, drafting     ask who guesses, tell what came of it (drafter, telling, guarded)
     gate                  whether a window pays (calibrate, rowplan); budget: what may be lost
     watched, trace        checks and tells what happens in between (replay: for an audit)
-    reply                 tokens to text and tool calls (text, calls, sections)
+    reply                 tokens to text and tool calls (text, sections)
     options, prompt       what goes in (keywords, legal, schema, roles, contents, markers,
-                          pastcalls, sealed, shortest, unread)
+                          sealed, shortest, unread)
     results               what comes out (counters, phases)
 """
 

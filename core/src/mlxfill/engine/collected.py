@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from mlxfill.engine.calls import read_calls
 from mlxfill.engine.results import PromptCache, Result
 from mlxfill.engine.sections import end_of_prompt, reply_apart
+from mlxfill.tool_calls.read import read_calls
 
 if TYPE_CHECKING:
     from mlxfill.engine.runstate import RunState

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from mlxfill.engine.contents import first_missing
-from mlxfill.engine.pastcalls import unreadable, with_calls_told
 from mlxfill.engine.roles import written
 from mlxfill.engine.shortest import check_count, check_length
 from mlxfill.errors import InputError, TemplateError, reason
 from mlxfill.messages import for_template, with_short_ids
 from mlxfill.rules import is_whole
+from mlxfill.tool_calls.history import unreadable, with_calls_told
 from mlxfill.tools import check_tools, with_all_keys
 
 if TYPE_CHECKING:

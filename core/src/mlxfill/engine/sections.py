@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlxfill.engine.calls import read_calls
+from mlxfill.tool_calls.read import read_calls
 
 REASONING, NORMAL, TOOL = "reasoning", "normal", "tool"  # mlx-lm's names
 _TAIL = 16

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.contracts import Fault
-from mlxfill.engine.pastcalls import writes_no_calls
 from mlxfill.engine.prompt import template_sources
 from mlxfill.nearest import did_you_mean
+from mlxfill.tool_calls.history import writes_no_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from mlxfill.errors import BackendMissingError, ModelError, ModelNotFoundError, reason
 from mlxfill.installing import pip_install
 from mlxfill.model.adapterfiles import check_adapter, put_into
-from mlxfill.model.callformats import with_calls
 from mlxfill.model.configs import check_config, check_other_configs
 from mlxfill.model.files import INDEX, check_header, read_json
 from mlxfill.model.forked import check_process
 from mlxfill.model.formats import folder_format
 from mlxfill.model.vocabulary import check_tokenizer, check_vocabulary_file
 from mlxfill.nearest import did_you_mean
+from mlxfill.tool_calls.formats import with_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable

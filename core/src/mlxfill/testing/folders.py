@@ -36,6 +36,6 @@ def folder_tokenizer(path: str | os.PathLike[str]) -> Any:  # noqa: ANN401
     """The tokenizer of a model's folder, in mlx-lm's wrapper, as ``mlxfill.load`` hands it out."""
     from mlx_lm.tokenizer_utils import load
 
-    from mlxfill.model.callformats import with_calls
+    from mlxfill.tool_calls.formats import with_calls
 
     return with_calls(load(Path(path)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mlxfill.model.calljson import as_call
+from mlxfill.tool_calls.jsontext import as_call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,8 +17,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from mlxfill.model.calljson import as_call, json_calls, some
-from mlxfill.model.callreaders import FUNCTIONS, READERS, Read, counted, headed
+from mlxfill.tool_calls.jsontext import as_call, json_calls, some
+from mlxfill.tool_calls.readers import FUNCTIONS, READERS, Read, counted, headed
 
 
 @frozen

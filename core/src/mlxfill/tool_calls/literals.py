@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfill.model.calljson import BETWEEN, Found, decoded, matched, some, unique
+from mlxfill.tool_calls.jsontext import BETWEEN, Found, decoded, matched, some, unique
 
 _HEAD = re.compile(r"call:(?P<name>[\w.-]+)\{")
 _PYTHON = {"true": True, "false": False, "null": None}

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from mlxfill.argumenttypes import value_from
-from mlxfill.model.calljson import BETWEEN, DECODER, Found, as_call, json_calls, matched, some
-from mlxfill.model.callliterals import Braced, python_calls
+from mlxfill.tool_calls.jsontext import BETWEEN, DECODER, Found, as_call, json_calls, matched, some
+from mlxfill.tool_calls.literals import Braced, python_calls
 
 Read: TypeAlias = Callable[[str, Any], list[Any]]
 """As mlx-lm's parsers: the calls in what stands between the markers, and the request's tools."""
