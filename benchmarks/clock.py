@@ -1,6 +1,6 @@
 """Hold the policy against made-up machines, and print the worst ratios.
 
-    python benchmarks/clock.py [--seeds FROM:TO] [--tokens N] [--requests N] [--only WORD] [--jobs N]
+    python benchmarks/clock.py [--seeds FROM:TO] [--tokens N] [--requests N] [--only WORD]
 
 Each line is a kind of machine and one who guesses (core/tests/shared/machines.py).  *first* is the
 worst ratio over the seeds of an engine's first reply, plain time by its time; *worst* and *median*
@@ -92,9 +92,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
     seeds = range(*map(int, arguments.seeds.split(":")))
-    pairs = [
-        (kind, arm) for kind in KINDS for arm in ARMS if arguments.only in f"{kind}: {arm}"
-    ]
+    pairs = [(kind, arm) for kind in KINDS for arm in ARMS if arguments.only in f"{kind}: {arm}"]
     columns = ("first", "worst", "median", "lost", "best", "last", "usual")
     print(LINE.format("machine", "who guesses", *columns))
     counts = [arguments.tokens] * arguments.requests

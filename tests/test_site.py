@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlxfill.cli.doctor.model import verdict
-from mlxfill.engine.gate import CostCurve
+from mlxfill.policy.cost import CostCurve
 
 ROOT = Path(__file__).parents[1]
 FETCHED = re.compile(

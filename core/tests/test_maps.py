@@ -10,7 +10,7 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "package", ["config", "engine", "model", "plugins", "rewind", "rows", "tool_calls"]
+    "package", ["config", "engine", "model", "plugins", "policy", "rewind", "rows", "tool_calls"]
 )
 def test_the_docstring_of_a_package_names_its_modules(package: str) -> None:
     module = import_module(f"mlxfill.{package}")

@@ -13,7 +13,7 @@ from full_disk import full_after
 from mlxfill import BackendMissingError
 from mlxfill.cli.doctor import machine
 from mlxfill.cli.doctor.model import verdict
-from mlxfill.engine.gate import CostCurve
+from mlxfill.policy.cost import CostCurve
 from mlxfill.testing import tiny_folder
 from mlxfill.testing.installed import HEADER
 

@@ -11,9 +11,9 @@ import pytest
 from platformdirs import user_cache_path
 
 from diaries import diary_model
-from mlxfill.engine import calibrate
-from mlxfill.engine.gate import CostCurve
 from mlxfill.model.target import Target
+from mlxfill.policy import calibration
+from mlxfill.policy.cost import CostCurve
 from mlxfill.testing import Guest, engine_with, plain, shared_model
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def stored() -> list[Path]:
 def test_a_measurement_has_a_cost_for_windows_of_every_size(name: str) -> None:
     model = shared_model(name)
     with Target(model) as target:
-        curve = calibrate.measure(target)
+        curve = calibration.measure(target)
         assert curve.cost(1) == 1.0
         assert 8 in curve.points
         assert all(math.isfinite(c) and c >= 1.0 for c in curve.points.values())
@@ -40,26 +40,26 @@ def test_a_measurement_has_a_cost_for_windows_of_every_size(name: str) -> None:
 
 def test_a_measurement_without_time_still_knows_one_and_eight() -> None:
     with Target(shared_model("llama")) as target:
-        assert set(calibrate.measure(target, budget_s=0.0).points) == {1, 8}
+        assert set(calibration.measure(target, budget_s=0.0).points) == {1, 8}
 
 
 def test_a_model_that_cannot_go_back_keeps_speculation_off() -> None:
     with Target(diary_model()) as target:
-        curve = calibrate.measure(target)
+        curve = calibration.measure(target)
     assert [curve.cost(n) for n in (1, 2, 9)] == [1.0, 2.0, 9.0]
 
 
 def test_a_curve_is_measured_once_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with Target(shared_model("llama")) as target:
-        first = calibrate.curve_for(target)
+        first = calibration.curve_for(target)
         assert len(stored()) == 1
 
         def never(*_: object) -> CostCurve:
             raise AssertionError("measured again")
 
-        monkeypatch.setattr(calibrate, "measure", never)
-        monkeypatch.setattr(calibrate, "glance", lambda _: first.cost(8))
-        again = calibrate.curve_for(target)
+        monkeypatch.setattr(calibration, "measure", never)
+        monkeypatch.setattr(calibration, "glance", lambda _: first.cost(8))
+        again = calibration.curve_for(target)
     for n in (1, 8, 20):
         assert again.cost(n) == pytest.approx(first.cost(n), abs=1e-3)
 
@@ -67,17 +67,17 @@ def test_a_curve_is_measured_once_and_read_again(monkeypatch: pytest.MonkeyPatch
 def test_another_model_has_a_curve_of_its_own() -> None:
     for changes in ({}, {"num_hidden_layers": 2}):
         with Target(shared_model("llama", **changes)) as target:
-            calibrate.curve_for(target)
+            calibration.curve_for(target)
     assert len(stored()) == 2
 
 
 def test_a_curve_of_a_busy_machine_is_measured_anew() -> None:
     """Stored windows that no machine makes so dear: the gate would never open again."""
     with Target(shared_model("llama")) as target:
-        calibrate.store(target, CostCurve({1: 1.0, 8: 500.0, 32: 900.0}))
-        curve = calibrate.curve_for(target)
+        calibration.store(target, CostCurve({1: 1.0, 8: 500.0, 32: 900.0}))
+        curve = calibration.curve_for(target)
         assert curve.cost(8) < 100
-        kept = calibrate.stored(target)
+        kept = calibration.stored(target)
     assert kept is not None
     assert kept.cost(8) == pytest.approx(curve.cost(8), abs=1e-3)
 
@@ -86,19 +86,19 @@ def test_a_curve_measured_beside_other_programs_is_provisional(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cheap, fresh = CostCurve({1: 1.0, 8: 1.5}), CostCurve({1: 1.0, 8: 3.0})
-    monkeypatch.setattr(calibrate, "glance", lambda _: 3.0)
-    monkeypatch.setattr(calibrate, "measure", lambda *_: fresh)
+    monkeypatch.setattr(calibration, "glance", lambda _: 3.0)
+    monkeypatch.setattr(calibration, "measure", lambda *_: fresh)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     with Target(shared_model("llama")) as target:
         for load, kept in ((2.4, cheap), (2.6, None)):
             monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
-            calibrate.store(target, cheap)
-            assert calibrate.stored(target) == kept
-            assert calibrate.curve_for(target) == (kept or fresh)
-        assert calibrate.stored(target) is None, "still busy: provisional again"
+            calibration.store(target, cheap)
+            assert calibration.stored(target) == kept
+            assert calibration.curve_for(target) == (kept or fresh)
+        assert calibration.stored(target) is None, "still busy: provisional again"
         monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.0, 0.0))
-        calibrate.curve_for(target)
-        assert calibrate.stored(target) == fresh
+        calibration.curve_for(target)
+        assert calibration.stored(target) == fresh
 
 
 @pytest.mark.parametrize(("now", "again"), [(2.0, True), (3.5, False), (9.0, False)])
@@ -106,17 +106,17 @@ def test_a_stored_curve_is_doubted_when_windows_are_much_cheaper_now(
     now: float, monkeypatch: pytest.MonkeyPatch, *, again: bool
 ) -> None:
     kept, fresh = CostCurve({1: 1.0, 8: 4.0}), CostCurve({1: 1.0, 8: 2.0})
-    monkeypatch.setattr(calibrate, "glance", lambda _: now)
-    monkeypatch.setattr(calibrate, "measure", lambda *_: fresh)
+    monkeypatch.setattr(calibration, "glance", lambda _: now)
+    monkeypatch.setattr(calibration, "measure", lambda *_: fresh)
     with Target(shared_model("llama")) as target:
-        calibrate.store(target, kept)
-        assert calibrate.curve_for(target) == (fresh if again else kept)
+        calibration.store(target, kept)
+        assert calibration.curve_for(target) == (fresh if again else kept)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3_5", "mamba"])
 def test_a_glance_leaves_nothing_behind(name: str) -> None:
     with Target(shared_model(name)) as target:
-        assert calibrate.glance(target) >= 1.0
+        assert calibration.glance(target) >= 1.0
         assert stored() == []
 
 
@@ -143,28 +143,28 @@ BROKEN = {
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
 def test_a_broken_file_is_measured_anew(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = CostCurve({1: 1.0, 8: 2.5})
-    monkeypatch.setattr(calibrate, "measure", lambda *_: honest)
+    monkeypatch.setattr(calibration, "measure", lambda *_: honest)
     with Target(shared_model("llama")) as target:
-        calibrate.store(target, honest)
+        calibration.store(target, honest)
         (file,) = stored()
         file.write_text(text)
-        assert calibrate.curve_for(target) == honest
+        assert calibration.curve_for(target) == honest
         assert json.loads(file.read_text())["points"] == {"1": 1.0, "8": 2.5}
 
 
 def test_bytes_that_are_no_text_are_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = CostCurve({1: 1.0, 8: 2.5})
-    monkeypatch.setattr(calibrate, "measure", lambda *_: honest)
+    monkeypatch.setattr(calibration, "measure", lambda *_: honest)
     with Target(shared_model("llama")) as target:
-        calibrate.store(target, honest)
+        calibration.store(target, honest)
         stored()[0].write_bytes(b"\xff\xfe\x00")
-        assert calibrate.curve_for(target) == honest
+        assert calibration.curve_for(target) == honest
 
 
 def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(own_cache_folder: Path) -> None:
     own_cache_folder.write_text("a file where a folder should be")
     with Target(shared_model("llama")) as target:
-        assert calibrate.curve_for(target).cost(1) == 1.0
+        assert calibration.curve_for(target).cost(1) == 1.0
 
 
 def test_an_engine_measures_when_it_first_speculates_and_keeps_what_it_learns() -> None:

@@ -10,9 +10,10 @@ import mlx.core as mx
 import pytest
 
 from mlxfill import DrafterError, DraftKind, Policy, Sampling, hookimpl
-from mlxfill.engine.drafter import TRIED, ChainSurvival, Drafter, measured_cost
-from mlxfill.engine.gate import CostCurve, Drafts, Gate
+from mlxfill.engine.drafter import TRIED, DraftAcceptance, Drafter, measured_cost
 from mlxfill.model.target import Target
+from mlxfill.policy.cost import CostCurve
+from mlxfill.policy.plan import Drafts, Gate
 from mlxfill.sampling import Chooser
 from mlxfill.testing import Guest, Script, ScriptedDrafter, engine_with, shared_model
 
@@ -157,14 +158,14 @@ def test_the_warning_reaches_the_result() -> None:
 
 
 def test_depths_that_were_never_tried_are_judged_by_the_others() -> None:
-    survival = ChainSurvival()
+    acceptance = DraftAcceptance()
     for _ in range(12):
-        survival.learn(0, hit=True)
-    assert survival.rate(2) > 0.9
+        acceptance.record(0, hit=True)
+    assert acceptance.rate(2) > 0.9
     for _ in range(12):
-        survival.learn(1, hit=False)
-    assert survival.rate(0) > 0.8
-    assert survival.rate(1) < 0.2
+        acceptance.record(1, hit=False)
+    assert acceptance.rate(0) > 0.8
+    assert acceptance.rate(1) < 0.2
 
 
 def test_a_drafter_is_remembered_from_request_to_request() -> None:
@@ -226,7 +227,7 @@ def test_a_drafter_that_does_not_pay_is_tried_ever_more_rarely() -> None:
     tries = []
     for token in range(9000):
         trained.rests()
-        if trained.survival.tries.due:
+        if trained.acceptance.retry.due:
             tries.append(token)
             trained.drafts()
             trained.won(-0.5)
@@ -234,7 +235,7 @@ def test_a_drafter_that_does_not_pay_is_tried_ever_more_rarely() -> None:
     assert pauses == sorted(pauses)
     assert pauses[-1] == 4096
     trained.won(2.0)
-    assert trained.survival.tries.patience < pauses[0]
+    assert trained.acceptance.retry.retry_after < pauses[0]
 
 
 def stepping(ms: float) -> CostCurve:
@@ -253,7 +254,7 @@ def test_rounds_that_cost_more_than_they_yield_are_not_made_again() -> None:
         return (
             Gate(curve)
             .plan(
-                trained.survival,
+                trained.acceptance,
                 0,
                 2,
                 drafts=Drafts(lambda d: trained.draft_cost(d, curve), proven=2),
@@ -366,12 +367,12 @@ def test_a_drafter_is_not_tried_where_even_perfect_drafts_hardly_pay(
 def test_a_drafter_with_weights_rests_over_requests(weights_bytes: int) -> None:
     each = drafter(weights_bytes)
     for _ in range(5):
-        each.rests(each.survival.tries.patience)
+        each.rests(each.acceptance.retry.retry_after)
         each.drafts()
         each.won(-0.5)
-    patience = each.survival.tries.patience
+    retry_after = each.acceptance.retry.retry_after
     each.open()
-    assert (each.survival.tries.patience == patience) == (weights_bytes > 0)
+    assert (each.acceptance.retry.retry_after == retry_after) == (weights_bytes > 0)
 
 
 class Clock:

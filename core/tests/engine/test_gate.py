@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfill.engine.gate import CostCurve, Drafts, Gate, Survival, points_from
+from mlxfill.policy.acceptance import AcceptanceStats
+from mlxfill.policy.cost import CostCurve, points_from
+from mlxfill.policy.plan import Drafts, Gate
 from mlxfill.testing import Guest, engine_with, plain, shared_model
 
 PROMPT = [7, 30, 9, 30, 11, 4]
@@ -99,33 +101,33 @@ def test_times_become_costs_of_at_least_one_step() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.booleans()), max_size=60))
 def test_rates_stay_probabilities(judged: list[tuple[int, bool]]) -> None:
-    survival = Survival()
+    acceptance = AcceptanceStats()
     for evidence, hit in judged:
-        before = survival.rate(evidence)
-        survival.learn(evidence, hit)
-        after = survival.rate(evidence)
+        before = acceptance.rate(evidence)
+        acceptance.record(evidence, hit)
+        after = acceptance.rate(evidence)
         assert after >= before if hit else after <= before
         assert 0 < after < 1
 
 
 def test_a_rate_follows_what_happens_and_forgets() -> None:
-    survival = Survival()
-    untouched = survival.rate(10)
+    acceptance = AcceptanceStats()
+    untouched = acceptance.rate(10)
     for _ in range(100):
-        survival.learn(2, hit=True)
-    assert survival.rate(2) > 0.95
+        acceptance.record(2, hit=True)
+    assert acceptance.rate(2) > 0.95
     for _ in range(100):
-        survival.learn(2, hit=False)
-    assert survival.rate(2) < 0.05
-    assert survival.rate(10) == untouched
+        acceptance.record(2, hit=False)
+    assert acceptance.rate(2) < 0.05
+    assert acceptance.rate(10) == untouched
 
 
 # --- depth -----------------------------------------------------------------------------------
 
 
-def survival(rate: float) -> Survival:
+def acceptance(rate: float) -> AcceptanceStats:
     """All positions are right with this probability."""
-    made = Survival()
+    made = AcceptanceStats()
     made.trials = [1e6] * len(made.trials)
     made.hits = [1e6 * rate] * len(made.hits)
     return made
@@ -137,7 +139,7 @@ def test_a_depth_is_never_beyond_the_limit_nor_a_bad_bet(
 ) -> None:
     curve = CostCurve(dict(points))
     gate = Gate(curve)
-    plan = gate.plan(survival(rate), 0, limit)
+    plan = gate.plan(acceptance(rate), 0, limit)
     assert 0 <= plan.depth <= limit
     if plan.depth and not plan.tries:
         expected = sum(rate**i for i in range(plan.depth + 1))
@@ -151,12 +153,14 @@ def test_where_ids_cost_steps_the_gate_stays_closed() -> None:
     gate = Gate(CostCurve.linear())
     for rate in (0.1, 0.5, 0.9, 0.99):
         for _ in range(100):
-            assert gate.plan(survival(rate), 0, 16).depth == 0
+            assert gate.plan(acceptance(rate), 0, 16).depth == 0
             gate.budget.earn()
 
 
 def test_where_windows_are_free_depth_grows_with_acceptance() -> None:
-    depths = [Gate(CostCurve.free()).plan(survival(r), 0, 16).depth for r in (0.0, 0.3, 0.7, 0.99)]
+    depths = [
+        Gate(CostCurve.free()).plan(acceptance(r), 0, 16).depth for r in (0.0, 0.3, 0.7, 0.99)
+    ]
     assert depths == sorted(depths)
     assert depths[0] == 0
     assert depths[-1] == 16
@@ -164,12 +168,12 @@ def test_where_windows_are_free_depth_grows_with_acceptance() -> None:
 
 def test_a_gate_that_is_off_takes_all_that_is_offered() -> None:
     gate = Gate(CostCurve.linear(), enabled=False)
-    assert gate.plan(survival(0.0), 0, 9).depth == 9
+    assert gate.plan(acceptance(0.0), 0, 9).depth == 9
 
 
 def test_expensive_drafts_are_not_made() -> None:
-    cheap = Gate(CostCurve.free()).plan(survival(0.6), 0, 8, drafts=Drafts(lambda _: 0.0))
-    dear = Gate(CostCurve.free()).plan(survival(0.6), 0, 8, drafts=Drafts(lambda _: 0.9))
+    cheap = Gate(CostCurve.free()).plan(acceptance(0.6), 0, 8, drafts=Drafts(lambda _: 0.0))
+    dear = Gate(CostCurve.free()).plan(acceptance(0.6), 0, 8, drafts=Drafts(lambda _: 0.9))
     assert cheap.depth > 0
     assert dear.depth == 0
 
@@ -179,7 +183,7 @@ def test_a_gate_does_not_bet_what_it_has_not_won() -> None:
     curve = CostCurve({1: 1.0, 8: 1.6}, fixed=True)
     gate, lost = Gate(curve), 0.0
     for _ in range(200):
-        plan = gate.plan(survival(0.9), 0, 7)
+        plan = gate.plan(acceptance(0.9), 0, 7)
         if not plan.depth:
             break
         gate.settle(plan.depth, 0)

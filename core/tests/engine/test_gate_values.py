@@ -8,17 +8,11 @@ from statistics import median
 
 import pytest
 
-from mlxfill.engine.budget import Budget, Tries
-from mlxfill.engine.gate import (
-    BUBBLE,
-    CostCurve,
-    Drafts,
-    Gate,
-    Survival,
-    bucket_of,
-    points_from,
-    quiet,
-)
+from mlxfill.policy.acceptance import AcceptanceStats, bucket_of
+from mlxfill.policy.budget import RetrySchedule, SpeculationBudget
+from mlxfill.policy.constants import BUBBLE
+from mlxfill.policy.cost import CostCurve, points_from, quiet
+from mlxfill.policy.plan import Drafts, Gate
 
 # --- costs -----------------------------------------------------------------------------------
 
@@ -166,7 +160,7 @@ def test_evidence_is_told_apart_more_finely_where_it_is_little() -> None:
 
 def test_the_more_was_right_the_likelier_is_the_next() -> None:
     """Before anything was judged."""
-    rates = [Survival().rate(evidence) for evidence in range(60)]
+    rates = [AcceptanceStats().rate(evidence) for evidence in range(60)]
     assert rates == sorted(rates)
     assert all(0 < rate < 1 for rate in rates)
     assert rates[0] == pytest.approx(0.2)
@@ -174,27 +168,29 @@ def test_the_more_was_right_the_likelier_is_the_next() -> None:
 
 
 def test_four_judged_positions_speak_as_loud_as_what_was_thought_before() -> None:
-    survival = Survival()
-    survival.learn(0, hit=True)
-    assert survival.rate(0) == pytest.approx((0.8 * 0.96 + 1) / (4 * 0.96 + 1))
-    survival.learn(0, hit=False)
-    assert survival.rate(0) == pytest.approx((0.8 * 0.96 + 1) * 0.96 / ((4 * 0.96 + 1) * 0.96 + 1))
-    assert survival.rate(1) == Survival().rate(1)
+    acceptance = AcceptanceStats()
+    acceptance.record(0, hit=True)
+    assert acceptance.rate(0) == pytest.approx((0.8 * 0.96 + 1) / (4 * 0.96 + 1))
+    acceptance.record(0, hit=False)
+    assert acceptance.rate(0) == pytest.approx(
+        (0.8 * 0.96 + 1) * 0.96 / ((4 * 0.96 + 1) * 0.96 + 1)
+    )
+    assert acceptance.rate(1) == AcceptanceStats().rate(1)
 
 
 def test_evidence_of_one_bucket_is_learnt_together() -> None:
-    survival = Survival()
-    survival.learn(5, hit=False)
-    assert survival.rate(4) == survival.rate(5) < Survival().rate(4)
-    assert survival.rate(6) == Survival().rate(6)
+    acceptance = AcceptanceStats()
+    acceptance.record(5, hit=False)
+    assert acceptance.rate(4) == acceptance.rate(5) < AcceptanceStats().rate(4)
+    assert acceptance.rate(6) == AcceptanceStats().rate(6)
 
 
 def test_a_round_yields_what_survives() -> None:
-    survival = Survival()
-    first, second, third = (survival.rate(n) for n in range(3))
-    assert survival.expected(0) == 1.0
-    assert survival.expected(1) == pytest.approx(1 + first)
-    assert survival.expected(3) == pytest.approx(
+    acceptance = AcceptanceStats()
+    first, second, third = (acceptance.rate(n) for n in range(3))
+    assert acceptance.expected(0) == 1.0
+    assert acceptance.expected(1) == pytest.approx(1 + first)
+    assert acceptance.expected(3) == pytest.approx(
         1 + first + first * second + first * second * third
     )
 
@@ -211,26 +207,26 @@ def test_a_request_begins_with_a_stake_and_what_was_saved() -> None:
         (1.5, 1.5),
         (90.0, 2.0),
     ):
-        budget = Budget(before)
+        budget = SpeculationBudget(before)
         budget.renew()
         assert budget.steps == after
-    assert Budget().steps == 1.0
+    assert SpeculationBudget().steps == 1.0
 
 
 def test_plain_steps_bear_interest_up_to_a_bound() -> None:
-    budget = Budget(1.0)
+    budget = SpeculationBudget(1.0)
     budget.earn()
     assert budget.steps == pytest.approx(1.01)
     for _ in range(1000):
         budget.earn(1)
     assert budget.steps == 2.0
-    won = Budget(60.0)
+    won = SpeculationBudget(60.0)
     won.earn()
     assert won.steps == 60.0
 
 
 def test_what_is_owed_has_a_bound() -> None:
-    budget = Budget(1.0)
+    budget = SpeculationBudget(1.0)
     budget.book(-2.0)
     assert budget.steps == pytest.approx(-2.0)  # a lost step counts a little more
     budget.book(-900.0)
@@ -240,7 +236,7 @@ def test_what_is_owed_has_a_bound() -> None:
 
 
 def test_a_gate_renews_the_budget_that_it_is_given_or_has_its_own() -> None:
-    budget = Budget(-2.0)
+    budget = SpeculationBudget(-2.0)
     gate = Gate(CostCurve.free(), budget=budget)
     assert gate.budget is budget
     assert budget.steps == 1.0
@@ -255,14 +251,14 @@ def stepping(*times: float, points: dict[int, float] | None = None) -> CostCurve
 
 
 def test_time_is_booked_in_steps() -> None:
-    gate = Gate(stepping(10.0, 10.0), budget=Budget(1.5))
+    gate = Gate(stepping(10.0, 10.0), budget=SpeculationBudget(1.5))
     assert gate.charge(0.015, 1) == pytest.approx(-0.5)
     assert gate.charge(0.025, 4) == pytest.approx(1.5)
     assert gate.budget.steps == pytest.approx(2.25)
 
 
 def test_a_stall_is_cut_and_nothing_is_won_by_no_token() -> None:
-    gate = Gate(stepping(10.0, 10.0), budget=Budget(2.0))
+    gate = Gate(stepping(10.0, 10.0), budget=SpeculationBudget(2.0))
     assert gate.charge(5.0, 1, most=3.0) == pytest.approx(-2.0)
     assert gate.charge(0.001, 1) == 0.0  # it held a step at least
 
@@ -274,19 +270,19 @@ def test_a_step_costs_what_the_mean_says_unless_the_newest_are_quicker() -> None
 
 
 def test_tries_come_ever_more_rarely_until_one_pays() -> None:
-    tries, at = Tries(), list[int]()
+    tries, at = RetrySchedule(), list[int]()
     for token in range(9000):
-        tries.rested += 1
+        tries.idle_tokens += 1
         if tries.due:
             at.append(token)
             tries.begin()
     assert [b - a for a, b in pairwise(at)][:3] == [32, 64, 128]
-    tries.rested = 4095
+    tries.idle_tokens = 4095
     assert not tries.late
-    tries.rested = 4096
+    tries.idle_tokens = 4096
     assert tries.late
     tries.paid()
-    assert tries.patience == 16
+    assert tries.retry_after == 16
 
 
 def test_sizes_that_no_window_proved_may_cost_a_step_an_id() -> None:
@@ -324,7 +320,7 @@ def test_a_window_wins_its_tokens_and_costs_its_ids(
     drafted: int, accepted: int, draft_cost: float, won: float
 ) -> None:
     curve = CostCurve({1: 1.0, 5: 2.0}, rewind=0.2, fixed=True)
-    gate = Gate(curve, budget=Budget(2.0))
+    gate = Gate(curve, budget=SpeculationBudget(2.0))
     gate.settle(drafted, accepted, draft_cost)
     assert gate.budget.steps == pytest.approx(max(2.0 + (won if won > 0 else 1.5 * won), -4.0))
 
@@ -340,9 +336,9 @@ def test_times_go_to_the_curve() -> None:
 # --- depths --------------------------------------------------------------------------------------
 
 
-def sure(*rates: float) -> Survival:
+def sure(*rates: float) -> AcceptanceStats:
     """By evidence; the last one from there on."""
-    made = Survival()
+    made = AcceptanceStats()
     made.trials = [1e9] * len(made.trials)
     made.hits = [1e9 * rates[min(i, len(rates) - 1)] for i in range(len(made.hits))]
     return made
@@ -351,19 +347,19 @@ def sure(*rates: float) -> Survival:
 def test_a_depth_is_the_one_that_yields_most_for_its_cost() -> None:
     """By hand: tokens per cost of each depth, with what is known and where it begins."""
     curve = CostCurve({1: 1.0, 2: 1.2, 4: 2.0, 8: 6.0}, rewind=0.1, fixed=True)
-    survival = sure(0.5, 0.7, 0.9, 0.8, 0.4)
+    acceptance = sure(0.5, 0.7, 0.9, 0.8, 0.4)
     for evidence in range(5):
         for known in (1, 2, 3):
             expected = alive = 1.0
             best, wanted, gained = 1.03, 0, 0.0
             for depth in range(1, 7):
-                alive *= survival.rate(evidence + depth - 1)
+                alive *= acceptance.rate(evidence + depth - 1)
                 expected += alive
                 cost = curve.cost(known + depth) * (1 + 0.1 * (1 - alive))
                 cost -= curve.cost(known) - 1
                 if expected / cost > best:
                     best, wanted, gained = expected / cost, depth, expected - cost
-            plan = rich(curve).plan(survival, evidence, 6, known)
+            plan = rich(curve).plan(acceptance, evidence, 6, known)
             assert plan.depth == wanted, (evidence, known)
             assert plan.gain == pytest.approx(gained)
             assert plan.ratio == pytest.approx(best if wanted else 1.0)
@@ -425,10 +421,10 @@ def closed(steps: float) -> Gate:
     return with_budget(CostCurve({1: 1.0, 2: 2.3, 8: 8.7}), steps)
 
 
-def rested(rate: float, tokens: int) -> Survival:
-    survival = sure(rate)
-    survival.tries.rested = tokens
-    return survival
+def rested(rate: float, tokens: int) -> AcceptanceStats:
+    acceptance = sure(rate)
+    acceptance.retry.idle_tokens = tokens
+    return acceptance
 
 
 def test_a_closed_gate_tries_a_window_when_one_is_due_and_may_be_lost() -> None:

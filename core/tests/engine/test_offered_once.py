@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfill import Policy, Proposal
-from mlxfill.engine.gate import CostCurve
+from mlxfill.policy.cost import CostCurve
 from mlxfill.testing import Guest, Script, ScriptedSource, engine_with, plain, shared_model
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfill.engine.budget import Budget
-from mlxfill.engine.gate import CostCurve, Gate
-from mlxfill.engine.rowplan import Chance, curve_for_rows, window_size, won_by
+from mlxfill.policy.budget import SpeculationBudget
+from mlxfill.policy.cost import CostCurve
+from mlxfill.policy.plan import Gate
+from mlxfill.policy.rowplan import Chance, curve_for_rows, window_size, won_by
 
 CURVE = CostCurve({1: 1.0, 2: 1.1, 4: 1.3, 8: 1.7, 32: 4.1}, fixed=True)
 SURE, HOPELESS = (lambda _: 1.0), (lambda _: 0.02)
@@ -73,7 +74,7 @@ def test_one_row_books_what_a_loop_of_its_own_would(
     gate = Gate(curve)
     before = gate.budget.steps
     gate.settle(drafted, accepted, cost)
-    ours = Budget(before)
+    ours = SpeculationBudget(before)
     ours.book(won_by([(1, drafted, accepted)], curve, drafted * cost))
     assert ours.steps == pytest.approx(gate.budget.steps)
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfill import Fault, Policy, Proposal
-from mlxfill.engine.gate import Survival
 from mlxfill.engine.session import Rules, Seat, Session
+from mlxfill.policy.acceptance import AcceptanceStats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -515,12 +515,12 @@ def test_evidence_may_be_long() -> None:
     ids = [1] * 300
     learnt: list[tuple[int, bool]] = []
 
-    class Noting(Survival):
-        def learn(self, evidence: int, hit: bool) -> None:
+    class Noting(AcceptanceStats):
+        def record(self, evidence: int, hit: bool) -> None:
             learnt.append((evidence, hit))
 
     table = session(Asked(*[verify(*ids)] * 3), max_span=400, budget=1000)
-    table.seats[0].survival = Noting()
+    table.seats[0].acceptance = Noting()
     seen = []
     for accepted, judged in [(len(ids), len([*ids])), (290, 291), (0, 0)]:
         offer = table.ask()
@@ -566,12 +566,12 @@ def test_evidence_is_gone_when_nobody_offered() -> None:
 def test_every_judged_id_is_learnt_with_what_led_up_to_it() -> None:
     learnt: list[tuple[int, bool]] = []
 
-    class Noting(Survival):
-        def learn(self, evidence: int, hit: bool) -> None:
+    class Noting(AcceptanceStats):
+        def record(self, evidence: int, hit: bool) -> None:
             learnt.append((evidence, hit))
 
     table = session(Asked(verify(1, 2, 3), verify(1, 2, 3)))
-    table.seats[0].survival = Noting()
+    table.seats[0].acceptance = Noting()
     for accepted, judged in [(3, 3), (1, 2)]:
         assert table.ask() is not None
         table.settle(accepted, judged)

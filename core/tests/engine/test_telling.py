@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mlxfill.engine.gate import CostCurve
+from mlxfill.policy.cost import CostCurve
 from mlxfill.testing import Guest, Script, ScriptedDrafter, engine_with, plain, shared_model
 
 if TYPE_CHECKING:
@@ -160,13 +160,13 @@ def test_a_drafter_at_rest_is_asked_ever_more_rarely() -> None:
     assert asked == sorted(asked, reverse=True)
     assert asked[-1] < asked[0] / 2
     assert (
-        each.survival.tries.rested == 4 * 58
+        each.acceptance.retry.idle_tokens == 4 * 58
     )  # the first token and the last are no steps that went by
 
 
 def test_steps_of_short_replies_count_as_rest() -> None:
     each, _ = resting(scripted(PROMPT, 0.0), replies=20, tokens=4)
-    assert each.survival.tries.rested == 20 * 2
+    assert each.acceptance.retry.idle_tokens == 20 * 2
 
 
 def test_replies_are_as_long_as_they_were_however_rarely_a_drafter_is_told() -> None:

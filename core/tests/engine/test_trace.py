@@ -13,7 +13,7 @@ import pytest
 from full_disk import full_after
 from mlxfill import InputError, Policy, RowScheduler
 from mlxfill.engine.forward import Forwarder
-from mlxfill.engine.gate import CostCurve
+from mlxfill.policy.cost import CostCurve
 from mlxfill.rewind.window import CacheWindow
 from mlxfill.testing import (
     ARCHITECTURES,

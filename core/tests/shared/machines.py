@@ -21,16 +21,18 @@ from mlxfill.contracts import Policy, Proposal
 from mlxfill.engine.drafter import Drafter
 from mlxfill.engine.drafting import Drafting
 from mlxfill.engine.forward import Judged
-from mlxfill.engine.gate import CostCurve, Gate, Survival
 from mlxfill.engine.loop import DecodeLoop
 from mlxfill.engine.session import Rules, Seat, Session
+from mlxfill.policy.acceptance import AcceptanceStats
+from mlxfill.policy.cost import CostCurve
+from mlxfill.policy.plan import Gate
 from mlxfill.sampling import Chooser, Sampling
 from mlxfill.testing import Script, ScriptedDrafter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlxfill.engine.budget import Budget
+    from mlxfill.policy.budget import SpeculationBudget
 
 VOCABULARY = 64
 FAR = 1 << 20
@@ -334,8 +336,8 @@ class Bench:
         self.machine, self.arm, self.seed, self.gated = Machine(kind, seed), arm, seed, gate
         believed = kind.costs if kind.believed is None else kind.believed
         self.curve = CostCurve(dict(believed), rewind=kind.rewind)
-        self.budget: Budget = Gate(self.curve).budget
-        self.survival = Survival()
+        self.budget: SpeculationBudget = Gate(self.curve).budget
+        self.acceptance = AcceptanceStats()
         self.drafter: Drafter | None = None
         self.rounds = 0
         if arm is not None and arm.draft is not None:
@@ -355,7 +357,7 @@ class Bench:
         script = Script(truth, arm.right if arm else 0.0, 1000 * self.seed + machine.replies)
         if arm is not None and self.drafter is None:
             source: Any = Source(machine, arm, script)
-            seats = [Seat("arm", source, trusted=False, survival=self.survival)]
+            seats = [Seat("arm", source, trusted=False, acceptance=self.acceptance)]
         elif arm is not None and self.drafter is not None:
             provider = ScriptedDrafter(script=script, weights_bytes=1)
             rows: Any = Rows(provider.open(target, Chooser(Sampling(seed=0)), [None]), machine, arm)

@@ -19,7 +19,6 @@ Each line imports what stands below it, never what stands above (``lint-imports`
       course                what both loops know of a reply (method: of other ways to generate)
     forward               windows, steps and chunks through the target; rowforward: of several rows
     session, drafting     ask who guesses, tell what came of it (drafter, telling, guarded)
-    gate                  whether a window pays (calibrate, rowplan); budget: what may be lost
     watched, trace        checks and tells what happens in between (replay: for an audit)
     reply                 tokens to text and tool calls (text, sections)
     options, prompt       what goes in (keywords, legal, schema, roles, contents, markers,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from attrs import define
 
-from mlxfill.engine.budget import INTEREST
 from mlxfill.engine.counters import COST, END, JUDGED, Counters, StepClock
-from mlxfill.engine.gate import NOTHING, STALL, Gate, Plan
 from mlxfill.engine.results import SAMPLED
+from mlxfill.policy.constants import INTEREST, STALL
+from mlxfill.policy.plan import NOTHING, Gate, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -112,7 +112,7 @@ class Course:
         limit = min(len(offer.ids), self.room())
         if limit <= 0 or self.gate.blind:
             return NOTHING
-        return self.gate.plan(offer.seat.survival, offer.evidence, limit)
+        return self.gate.plan(offer.seat.acceptance, offer.evidence, limit)
 
     def wants_hot(self, offer: Offer | None) -> bool:
         """Whether to wait for the sample in flight before anything else is dispatched."""
@@ -133,10 +133,10 @@ class Course:
         """Whether waiting for the sample in flight is worth the overlap that it costs."""
         if not self.gate.enabled or self.gate.blind:
             return not self.gate.enabled
-        survival, evidence = offer.seat.survival, offer.evidence
+        acceptance, evidence = offer.seat.acceptance, offer.evidence
         limit = min(len(offer.ids), self.room()) - 1
-        plan = self.gate.plan(survival, evidence + 1, limit)
-        worth_it = plan.tries or survival.rate(evidence) * plan.gain > self.gate.bubble
+        plan = self.gate.plan(acceptance, evidence + 1, limit)
+        worth_it = plan.tries or acceptance.rate(evidence) * plan.gain > self.gate.bubble
         return worth_it and self.gate.bubble <= self.gate.budget.steps
 
     def rest_sources(self, offer: Offer | None) -> Offer | None:
@@ -218,7 +218,7 @@ class Course:
         """
         if left_out and self.gate.enabled:
             offer.fate = COST if offer.fate == END else offer.fate
-            offer.seat.survival.tries.rested += len(tokens)
+            offer.seat.acceptance.retry.idle_tokens += len(tokens)
         else:
             offer.fate = JUDGED
         self.session.follow(tokens)

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from attrs import define, field
 
-from mlxfill.engine.budget import Tries
-from mlxfill.engine.gate import BUCKETS, DECAY, MARGIN, NEWEST, Survival, bucket_of, quiet
 from mlxfill.model.reading import weight_bytes
+from mlxfill.policy.acceptance import AcceptanceStats, bucket_of
+from mlxfill.policy.budget import RetrySchedule
+from mlxfill.policy.constants import BUCKETS, DECAY, MARGIN, NEWEST
+from mlxfill.policy.cost import quiet
 from mlxfill.sampling import Chooser, Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlxfill.contracts import DraftKind, DraftProvider, DraftRows
-    from mlxfill.engine.gate import CostCurve
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
+    from mlxfill.policy.cost import CostCurve
 
     Clock = Callable[[], float]
 
@@ -52,7 +54,7 @@ MOST_DRAFTS = 1024
 
 
 @define
-class ChainSurvival(Survival):
+class DraftAcceptance(AcceptanceStats):
     """How likely each draft of a trained drafter is right.
 
     Someone trained it to be right and someone mounted it, so it begins with some credit.  What
@@ -69,7 +71,7 @@ class ChainSurvival(Survival):
         overall = sum(self.hits) / sum(self.trials)
         return (self.hits[at] + POOLED * overall) / (self.trials[at] + POOLED)
 
-    def learn(self, evidence: int, hit: bool) -> None:
+    def record(self, evidence: int, hit: bool) -> None:
         """One judged draft.  With each chain all positions fade, those not reached as well."""
         if evidence == 0:
             self.trials = [DECAY * each for each in self.trials]
@@ -96,7 +98,7 @@ class Drafter:
     plugin: str
     kind: DraftKind
     provider: DraftProvider
-    survival: Survival = field()
+    acceptance: AcceptanceStats = field()
     cost: float | None = None
     step_ms: float = 0.0
     promise: float = math.inf
@@ -117,9 +119,9 @@ class Drafter:
     def _trust(self) -> float:
         return math.inf if self.trained else 0.0
 
-    @survival.default
-    def _prior(self) -> Survival:
-        return ChainSurvival() if self.trained else Survival()
+    @acceptance.default
+    def _prior(self) -> AcceptanceStats:
+        return DraftAcceptance() if self.trained else AcceptanceStats()
 
     @property
     def trained(self) -> bool:
@@ -130,7 +132,7 @@ class Drafter:
         """A request begins.  A drafter without weights lives on its text: a new one, a new try."""
         self.rounds = self.look_after  # the machine may have become another one
         if not self.trained:
-            self.survival.tries = Tries()
+            self.acceptance.retry = RetrySchedule()
 
     def worth(self, curve: CostCurve) -> float:
         """How many tokens of a prompt may be read again for the sake of its drafts in one reply."""
@@ -243,14 +245,14 @@ class Drafter:
 
     def rests(self, steps: int = 1) -> None:
         """So many plain steps went by."""
-        self.survival.tries.rested += steps
+        self.acceptance.retry.idle_tokens += steps
         self.rounds = 0
 
     def drafts(self) -> None:
         """It drafts now.  After the longest rest what rounds cost is found out anew."""
-        if self.survival.tries.late:
+        if self.acceptance.retry.late:
             self._rounds_ms.clear()
-        self.survival.tries.begin()
+        self.acceptance.retry.begin()
 
     def tried(self) -> None:
         """It drafts although it does not promise to pay: the budget pays for all of that."""
@@ -264,9 +266,9 @@ class Drafter:
         """
         self._on_trial = False
         if steps > 0:
-            self.survival.tries.paid()
+            self.acceptance.retry.paid()
             if not self.trained:
-                self.survival.tries.patience = 0
+                self.acceptance.retry.retry_after = 0
         self.fund = max(self.fund + steps, 0.0)
 
     def first_draft(self, hit: bool, vocab_size: int) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 
 from mlxfill.contracts import Fault
-from mlxfill.engine.budget import LAST_REST
-from mlxfill.engine.gate import NOTHING, Drafts, Gate, Plan
 from mlxfill.engine.telling import Informed
+from mlxfill.policy.constants import LAST_REST
+from mlxfill.policy.plan import NOTHING, Drafts, Gate, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,14 +66,14 @@ class Drafting(Informed):
             return NOTHING
         self._know(gate)
         drafter = self.drafter
-        plan = gate.plan(drafter.survival, 0, limit, drafts=self.known(gate, limit))
+        plan = gate.plan(drafter.acceptance, 0, limit, drafts=self.known(gate, limit))
         if plan.tries:
             drafter.tried()
         else:
             drafter.promise = plan.ratio
         if plan.depth and (plan.tries or drafter.pays(self._untold, room + 1)):
             return plan
-        self._idle = max(BETWEEN_PLANS, drafter.survival.tries.rested // SHARE_OF_REST)
+        self._idle = max(BETWEEN_PLANS, drafter.acceptance.retry.idle_tokens // SHARE_OF_REST)
         self.left_out += gate.enabled
         return NOTHING
 
@@ -82,7 +82,7 @@ class Drafting(Informed):
         limit = self.limit(room)
         if not limit:
             return 0
-        plan = gate.plan(self.drafter.survival, 0, limit, drafts=self.known(gate, limit))
+        plan = gate.plan(self.drafter.acceptance, 0, limit, drafts=self.known(gate, limit))
         if not plan.tries:
             return 0
         self.drafter.tried()
@@ -96,7 +96,7 @@ class Drafting(Informed):
         """
         drafter = self.drafter
         untimed = not drafter.costed and not gate.curve.fixed and drafter.trained
-        hopeful = untimed or drafter.survival.tries.late
+        hopeful = untimed or drafter.acceptance.retry.late
         telling = self._untold * drafter.telling
         return Drafts(
             lambda depth: self.cost_now(gate, depth),
@@ -193,7 +193,7 @@ class Drafting(Informed):
     ) -> None:
         """End of a round: ``entered`` follows the old pending token, the new one included."""
         for i in range(min(accepted + 1, drafted)):
-            self.drafter.survival.learn(i, i < accepted)
+            self.drafter.acceptance.record(i, i < accepted)
         for i in range(min(drafted, self.cap)):
             self.drafted_by_position[i] += 1
             self.accepted_by_position[i] += i < accepted

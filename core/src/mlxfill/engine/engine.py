@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from mlxfill.engine.checkpoint.checkpoint import Checkpoint
     from mlxfill.engine.drafter import Drafter
     from mlxfill.engine.forward import Forwarder
-    from mlxfill.engine.gate import CostCurve
     from mlxfill.engine.keywords import PromptInput, RequestOptions, ResumeOptions
     from mlxfill.engine.options import Options
     from mlxfill.engine.results import Piece, Result
     from mlxfill.engine.run import Run
     from mlxfill.model.reading import Stream
+    from mlxfill.policy.cost import CostCurve
 
 
 class Engine:

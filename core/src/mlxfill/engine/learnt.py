@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlxfill.engine.budget import Budget
-from mlxfill.engine.calibrate import curve_for, store
 from mlxfill.engine.drafter import estimated_cost, most_drafts
-from mlxfill.engine.gate import CostCurve, Survival
 from mlxfill.model.fingerprint import fingerprint
+from mlxfill.policy.acceptance import AcceptanceStats
+from mlxfill.policy.budget import SpeculationBudget
+from mlxfill.policy.calibration import curve_for, store
+from mlxfill.policy.cost import CostCurve
 from mlxfill.rewind.window import prove_rewind
 from mlxfill.rows.proof import Readings, prove_readings, prove_rows
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class Learnt:
     """Tried, not assumed; measured, not guessed.
 
-    ``budget`` and ``survival_of`` carry over what earlier requests showed.
+    ``budget`` and ``acceptance_of`` carry over what earlier requests showed.
     """
 
     def __init__(
@@ -36,12 +37,12 @@ class Learnt:
         curve: CostCurve | None = None,
     ) -> None:
         """``gated``: whether costs decide anything; ``curve``: a known one, which is not kept."""
-        self.budget = Budget()
+        self.budget = SpeculationBudget()
         self._target, self._team, self._make_rewinder = target, team, make_rewinder
         self._gated, self._curve = gated, curve
         # A team's curve holds for this start only: it is measured again, together.
         self._kept = curve is not None or team.size > 1
-        self._survivals: dict[tuple[str, str], Survival] = {}
+        self._acceptance: dict[tuple[str, str], AcceptanceStats] = {}
         self._no_rewind: str | None = None
         self._no_rows: str | None = None
         self._readings = Readings.NONE
@@ -77,10 +78,10 @@ class Learnt:
                 adapters.switch(active)
         return self._fingerprints[adapter]
 
-    def survival_of(self, plugin: str, source: object) -> Survival:
+    def acceptance_of(self, plugin: str, source: object) -> AcceptanceStats:
         """How often sources of this plugin and class were right."""
         # The class may be anyone's: its own idea of a name is not asked.
-        return self._survivals.setdefault((plugin, type.__repr__(type(source))), Survival())
+        return self._acceptance.setdefault((plugin, type.__repr__(type(source))), AcceptanceStats())
 
     # --- costs ----------------------------------------------------------------------------
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from mlxfill.contracts import Policy
 from mlxfill.engine.counters import StepClock
 from mlxfill.engine.course import Course, Emitted, Ending
-from mlxfill.engine.gate import NOTHING
 from mlxfill.engine.results import SAMPLED
 from mlxfill.model.reading import one_id, row
+from mlxfill.policy.plan import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,9 +74,9 @@ class DecodeLoop(Course):
         won = self.book_round(depth, judged.accepted, self.gate.curve.worst(1 + depth))
         self.gate.observed(1 + depth, (time.perf_counter() - started) * 1e3)
         if tries:
-            offer.seat.survival.tries.begin()
+            offer.seat.acceptance.retry.begin()
         if won > 0:
-            offer.seat.survival.tries.paid()
+            offer.seat.acceptance.retry.paid()
         self.settle_window(offer, judged)
         self.note_taps(self._kept_taps(1 + judged.accepted))
         yield from self.handed(self.emit_judged(values, judged, offer.proposal.origin))

@@ -22,7 +22,6 @@ from mlxfill.engine.checkpoint.capture import packed_request
 from mlxfill.engine.checkpoint.keeper import Keeper
 from mlxfill.engine.checkpoint.plain import packed
 from mlxfill.engine.forward import Forwarder
-from mlxfill.engine.gate import CostCurve, Gate
 from mlxfill.engine.guarded import CheckedProcessor, NamedProcessor
 from mlxfill.engine.holder import find_holder
 from mlxfill.engine.method import check_method
@@ -36,6 +35,8 @@ from mlxfill.engine.trace import Trace
 from mlxfill.engine.watched import WatchedForwarder
 from mlxfill.errors import InputError
 from mlxfill.model.team import SharedChooser
+from mlxfill.policy.cost import CostCurve
+from mlxfill.policy.plan import Gate
 from mlxfill.sampling import Chooser
 
 if TYPE_CHECKING:

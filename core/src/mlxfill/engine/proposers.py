@@ -73,7 +73,7 @@ class Proposers:
                 plugin,
                 source,
                 plugin in trusted,
-                shared.learnt.survival_of(plugin, source),
+                shared.learnt.acceptance_of(plugin, source),
             )
             for plugin, source in found
         ]

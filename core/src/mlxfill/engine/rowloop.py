@@ -15,12 +15,12 @@ from attrs import define, field
 
 from mlxfill.contracts import Policy
 from mlxfill.engine.counters import StepClock
-from mlxfill.engine.gate import STALL
 from mlxfill.engine.results import SAMPLED
 from mlxfill.engine.rowforward import RowForwarder, RowWindow
-from mlxfill.engine.rowplan import Chance, curve_for_rows, window_size, won_by
 from mlxfill.model.reading import ids as ids_of
 from mlxfill.model.reading import row as row_of
+from mlxfill.policy.constants import STALL
+from mlxfill.policy.rowplan import Chance, curve_for_rows, window_size, won_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from mlxfill.engine.course import Course, Emitted
     from mlxfill.engine.drafting import Drafting
     from mlxfill.engine.forward import Judged
-    from mlxfill.engine.gate import CostCurve
     from mlxfill.engine.session import Offer
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
+    from mlxfill.policy.cost import CostCurve
 
 
 @define(eq=False)
@@ -143,15 +143,15 @@ class RowLoop:
         offer, drafting, room = row.offer, course.drafting, course.room()
         deepest = drafting.limit(room) if drafting is not None else 0
         if offer is not None and (not deepest or course.plan_offer(offer).depth):
-            survival, evidence = offer.seat.survival, offer.evidence
+            acceptance, evidence = offer.seat.acceptance, offer.evidence
             limit = max(min(len(offer.ids), room), 0)
-            return Chance(known, limit, lambda i: survival.rate(evidence + i))
+            return Chance(known, limit, lambda i: acceptance.rate(evidence + i))
         if drafting is None or not deepest:
             return Chance(known)
         row.drafts = True
         telling = drafting.telling(course.gate, room) / self._curve_of_one.cost(len(self.rows))
         cost = self._draft_cost(row) + telling
-        return Chance(known, deepest, drafting.drafter.survival.rate, cost)
+        return Chance(known, deepest, drafting.drafter.acceptance.rate, cost)
 
     def _draft_cost(self, row: Row) -> float:
         """Of one draft for a row, in plain steps of all rows."""

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from mlxfill.contracts import GenerationMethod
     from mlxfill.engine.drafting import Drafting
     from mlxfill.engine.forward import Forwarder
-    from mlxfill.engine.gate import Gate
     from mlxfill.engine.options import Options
     from mlxfill.engine.prompt_store import Deposit
     from mlxfill.engine.session import Session
+    from mlxfill.policy.plan import Gate
 
 
 @frozen

@@ -10,8 +10,8 @@ from attrs import define, evolve, field
 
 from mlxfill.contracts import Fault, Policy, Proposal
 from mlxfill.engine.counters import COST, END, JUDGED, SHORT, UNSUPPORTED
-from mlxfill.engine.gate import Survival
 from mlxfill.plugins.faults import charge, parted, recorded
+from mlxfill.policy.acceptance import AcceptanceStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -64,7 +64,7 @@ class Seat:
     plugin: str
     source: ProposalSource
     trusted: bool
-    survival: Survival = field(factory=Survival)
+    acceptance: AcceptanceStats = field(factory=AcceptanceStats)
     streak: int = 0
     slow_at: int | None = None
     near: Callable[[], bool] | None = None
@@ -302,7 +302,7 @@ class Session:
         if offer.policy is Policy.VERIFY:
             start = offer.evidence
             for i in range(judged):
-                seat.survival.learn(start + i, i < accepted)
+                seat.acceptance.record(start + i, i < accepted)
             seat.streak = start + accepted if judged == accepted else 0
         if self.on_proposal is not None:
             self.on_proposal(offer, accepted, judged, instead)

@@ -58,7 +58,7 @@ def backends() -> list[str]:
 
 def device() -> dict[str, Any]:
     """Where mlx computes, with what it says of that device.  Needs a backend."""
-    from mlxfill.engine.calibrate import device_facts
+    from mlxfill.policy.calibration import device_facts
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     system = f"{platform.system()} {platform.machine()}"

@@ -12,7 +12,7 @@ from mlxfill.disturbance import other_programs
 
 if TYPE_CHECKING:
     from mlxfill.engine import Engine
-    from mlxfill.engine.gate import CostCurve
+    from mlxfill.policy.cost import CostCurve
 
 SIZES = (1, 2, 4, 8, 16, 32)
 TYPICAL = 8
@@ -51,7 +51,7 @@ def examine(engine: Engine) -> ModelFacts:
     """Look at the model of an engine; measures the cost curve anew and keeps it."""
     from mlx.utils import tree_flatten
 
-    from mlxfill.engine.calibrate import measure, store, stored
+    from mlxfill.policy.calibration import measure, store, stored
 
     target = engine.target
     leaves: Any = tree_flatten(engine.model.parameters())
@@ -84,7 +84,7 @@ def _sizes(curve: CostCurve) -> dict[int, float]:
 
 def verdict(curve: CostCurve, rewind: str) -> str:
     """What the curve means, in one sentence."""
-    from mlxfill.engine.gate import MARGIN
+    from mlxfill.policy.constants import MARGIN
 
     if rewind:
         return f"guesses cannot be tried on this model ({rewind}): speculation stays off"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 
 from mlxfill.disturbance import other_programs
-from mlxfill.engine.gate import CostCurve, points_from
 from mlxfill.model.reading import parameters
+from mlxfill.policy.cost import CostCurve, points_from
 from mlxfill.rewind.window import CacheWindow
 from mlxfill.whole import replacing
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from mlxfill.engine.gate import MARGIN, CostCurve
+from mlxfill.policy.constants import MARGIN
+from mlxfill.policy.cost import CostCurve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

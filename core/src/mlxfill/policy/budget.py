@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from attrs import define
 
-STAKE = 1.0
-"""Steps that a request may lose on guesses before any was won."""
-INTEREST, MOST_SAVED, MOST_OWED = 0.01, 2.0, 4.0
-"""Steps that each plain step adds, the most that interest and earlier requests leave, and the most
-that may be owed: a stall of the machine shall not end all guessing for good."""
-CAUTION = 1.5
-"""What a lost step counts: clocks err."""
-FIRST_REST, LAST_REST = 16, 4096
-"""Plain tokens between two tries of what did not pay; doubled after each failure."""
+from mlxfill.policy.constants import (
+    CAUTION,
+    FIRST_REST,
+    INTEREST,
+    LAST_REST,
+    MOST_OWED,
+    MOST_SAVED,
+    STAKE,
+)
 
 
 @define
-class Budget:
+class SpeculationBudget:
     """Steps that may be lost: a stake, interest on plain steps, and what was won.
 
     No bet is made that could lose more than is there, and what was lost is taken out as the clock
@@ -45,31 +45,31 @@ class Budget:
 
 
 @define
-class Tries:
+class RetrySchedule:
     """When something that did not pay is tried again.
 
-    ``rested``: plain tokens since it was used last; after ``patience`` of them it is tried.
+    ``idle_tokens``: plain tokens since it was used last; after ``retry_after`` of them it is tried.
     """
 
-    rested: int = 0
-    patience: int = FIRST_REST
+    idle_tokens: int = 0
+    retry_after: int = FIRST_REST
 
     @property
     def due(self) -> bool:
         """Whether it has rested long enough."""
-        return self.rested >= self.patience
+        return self.idle_tokens >= self.retry_after
 
     @property
     def late(self) -> bool:
         """Whether it has rested so long that nothing is known of it any more."""
-        return self.rested >= LAST_REST
+        return self.idle_tokens >= LAST_REST
 
     def begin(self) -> None:
         """It is used now; the next try comes later, unless this one pays."""
         if self.due:
-            self.patience = min(2 * self.patience, LAST_REST)
-        self.rested = 0
+            self.retry_after = min(2 * self.retry_after, LAST_REST)
+        self.idle_tokens = 0
 
     def paid(self) -> None:
         """It was worth it."""
-        self.patience = FIRST_REST
+        self.retry_after = FIRST_REST
