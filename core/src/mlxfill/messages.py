@@ -13,11 +13,11 @@ from mlxfill.errors import InputError
 TEXT_PARTS = ("text", "input_text", "output_text")
 """Types of the parts of a content whose key ``text`` holds text."""
 SHORT_ID = 9
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 """What servers call the text that a model thought; templates mostly read the first."""
 _THOUGHT_PARTS = {"reasoning_details": ("text", "summary"), "thinking_blocks": ("thinking",)}
 """The same in parts, and the keys of their text.  Encrypted parts hold none."""
-_TEXTS = ("role", "name", "tool_call_id", *_THOUGHTS)
+_TEXTS = ("role", "name", "tool_call_id", *THOUGHTS)
 _LONGEST = 80
 """Characters of a value that an error shows."""
 
@@ -91,7 +91,7 @@ def _one(message: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def _thought(message: Mapping[str, Any], where: str) -> str:
     """What the assistant thought before it said this, under whatever name."""
-    told = {key: message[key] for key in _THOUGHTS if message.get(key)}
+    told = {key: message[key] for key in THOUGHTS if message.get(key)}
     for key, fields in _THOUGHT_PARTS.items():
         text = _in_parts(message.get(key), fields, f"{where}: {key}")
         if text and not told:  # beside the text they are often a summary of it

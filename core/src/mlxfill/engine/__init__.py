@@ -22,7 +22,7 @@ Each line imports what stands below it, never what stands above (``lint-imports`
     watched, trace        checks and tells what happens in between (replay: for an audit)
     reply                 tokens to text and tool calls (text, sections)
     options, prompt       what goes in (keywords, legal, schema, roles, contents, markers,
-                          sealed, shortest, unread)
+                          sealed, shortest, thoughts, unread)
     results               what comes out (counters, phases)
 """
 

@@ -18,6 +18,7 @@ from uuid import uuid4
 from attrs import frozen
 
 from mlxfill.errors import InputError, TemplateError
+from mlxfill.messages import THOUGHTS
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 CONTROL, TEXT = "control", "text"
 IN_CONTENT = (CONTROL, TEXT)
 """What a marker in a content may be."""
-_REPLY = ("content", "reasoning_content")
+_REPLY = ("content", *THOUGHTS)
 """Keys of an assistant's message whose text a model wrote, with the markup of a reply."""
 _NAMING = ("arguments", "properties")
 """Keys whose tables have names of the caller's as their keys."""

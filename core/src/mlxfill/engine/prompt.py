@@ -12,6 +12,7 @@ from attrs import frozen
 from mlxfill.engine.contents import first_missing
 from mlxfill.engine.roles import written
 from mlxfill.engine.shortest import check_count, check_length
+from mlxfill.engine.thoughts import with_thoughts_told
 from mlxfill.errors import InputError, TemplateError, reason
 from mlxfill.messages import for_template, with_short_ids
 from mlxfill.rules import is_whole
@@ -89,7 +90,7 @@ def _from_messages(  # noqa: PLR0913, PLR0917 - all that a prompt is made from
     def write(some: Sequence[Mapping[str, Any]]) -> str:
         return render(tokenizer, some, tools, options)
 
-    told = with_calls_told(for_template(messages), write)
+    told = with_thoughts_told(with_calls_told(for_template(messages), write), write)
     try:
         told, text = written(told, template, write)
     except TemplateError as error:

@@ -17,7 +17,7 @@ Message: TypeAlias = Mapping[str, Any]
 
 _NAME, _VALUE = "look_up_weather", "Reykjavik"
 _ID = "a1b2c3d4e"  # some templates refuse ids of other than nine letters and digits
-_PROBE: tuple[dict[str, Any], ...] = (
+PROBE: tuple[dict[str, Any], ...] = (
     {"role": "user", "content": "Go on."},
     {
         "role": "assistant",
@@ -32,6 +32,7 @@ _PROBE: tuple[dict[str, Any], ...] = (
     },
     {"role": "tool", "tool_call_id": _ID, "name": _NAME, "content": "12"},
 )
+"""A conversation with a call."""
 
 
 def with_calls_told(
@@ -43,7 +44,7 @@ def with_calls_told(
     :param write: applies the template.
     """
     calling = any(message.get("tool_calls") for message in messages)
-    if calling and not _says(write, _PROBE) and _says(write, _with_text(_PROBE)):
+    if calling and not _says(write, PROBE) and _says(write, _with_text(PROBE)):
         return _with_text(messages)
     return list(messages)
 
@@ -54,7 +55,7 @@ def writes_no_calls(write: Callable[[Sequence[Message]], str]) -> bool:
     :param write: applies the template.
     """
     try:
-        return _NAME not in write(_PROBE)
+        return _NAME not in write(PROBE)
     except Exception:  # noqa: BLE001 - a template raises what it likes
         return False
 
