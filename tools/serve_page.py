@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from mlxfill_serve.dialects.table import FIELDS, MESSAGE, STREAM_OPTIONS, WRAPPERS
+from mlxfill_serve.dialects.table import FIELDS, ITEM, MESSAGE, PART, STREAM_OPTIONS, WRAPPERS
 from pages import row
 
 if TYPE_CHECKING:
@@ -20,7 +20,13 @@ def table() -> str:
     lines = ["| field | becomes |", "|---|---|"]
     lines += [row(names, f"`{target}`") for target, names in _by(becoming, "target")]
     lines += [row(", ".join(f"`{each}`" for each in WRAPPERS), "the fields that it holds")]
-    rest = [*FIELDS, *_inside("messages", MESSAGE), *_inside("stream_options", STREAM_OPTIONS)]
+    objects = {
+        "messages": MESSAGE,
+        "content": PART,
+        "input": ITEM,
+        "stream_options": STREAM_OPTIONS,
+    }
+    rest = [*FIELDS, *(each for name, fields in objects.items() for each in _inside(name, fields))]
     lines += [row(_names(each for each in rest if _kind(each) == "told"), IGNORED)]
     lines += [row(_names(each for each in rest if _kind(each) == "harmless"), "nothing")]
     lines += ["", "| refused | instead |", "|---|---|"]

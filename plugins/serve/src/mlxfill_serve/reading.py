@@ -48,9 +48,11 @@ async def read_body(
         raise ApiError(408, said, code="timeout", headers={"Connection": "close"}) from None
     request.state.heard = heard = hear(parse(raw), kind, strict=strict)
     try:
-        return kind.model_validate(_with_one_unknown(heard.body, kind))
+        body = kind.model_validate(_with_one_unknown(heard.body, kind))
     except ValidationError as error:
         raise refusal(error, kind) from None
+    request.state.heard = heard.read_as(body)
+    return body
 
 
 def _with_one_unknown(value: dict[str, Any], kind: type[BaseModel]) -> dict[str, Any]:

@@ -75,26 +75,11 @@ def thinking(value: Any, name: str) -> Heard:  # noqa: ANN401
     return [("reasoning_effort", value)]
 
 
-def reasoning(value: Any, name: str) -> Heard:  # noqa: ANN401
-    """OpenRouter's object, or OpenAI's of the Responses API."""
-    if not isinstance(value, dict):
-        return thinking(value, name)
-    heard: Heard = []
-    for key, inner in value.items():
-        match key:
-            case _ if inner is None:
-                continue
-            case "effort":
-                heard.append(("reasoning_effort", inner))
-            case "enabled":
-                heard += thinking(inner, f"{name}.{key}")
-            case "exclude" if isinstance(inner, bool):
-                heard.append(("include_reasoning", not inner))
-            case "exclude":
-                raise _wrong(f"{name}.{key}", "true or false", inner)
-            case _:
-                heard.append((None, f"{name}.{key}"))
-    return heard
+def exclude(value: Any, name: str) -> Heard:  # noqa: ANN401
+    """True: thoughts are no part of the answer."""
+    if not isinstance(value, bool):
+        raise _wrong(name, "true or false", value)
+    return [("include_reasoning", not value)]
 
 
 def reasoning_format(value: Any, name: str) -> Heard:  # noqa: ANN401
@@ -186,21 +171,27 @@ def format_of_ollama(value: Any, name: str) -> Heard:  # noqa: ANN401
     return json_object(True, name) if value == "json" else json_schema(value, name)  # noqa: FBT003
 
 
+_BY_TYPE = {
+    "json": json_schema,
+    "json_object": json_schema,
+    "json_schema": json_schema,
+    "regex": regex,
+    "grammar": grammar,
+}
+DESCRIBING = frozenset({"name", "description", "strict"})
+"""What a format may hold beside a schema, which holds a reply strictly in any case."""
+
+
 def response_format(value: Any, name: str) -> Heard:  # noqa: ANN401
     """OpenAI's object, with a schema where llama.cpp, TGI, Fireworks or LM Studio put it."""
-    if not isinstance(value, dict):
+    kind = value.get("type") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or kind not in _BY_TYPE or "json_schema" in value:
         return [(FORMAT, value)]
-    kind, *inner = value.get("type"), *(v for k, v in value.items() if k != "type")
-    if len(inner) != 1 or "json_schema" in value or not isinstance(kind, str):
+    key = next((key for key in ("schema", "value", kind) if key in value), None)
+    if key is None:
         return [(FORMAT, value)]
-    match kind:
-        case "json" | "json_object" | "json_schema":
-            return json_schema(inner[0], name)
-        case "regex":
-            return regex(inner[0], name)
-        case "grammar":
-            return grammar(inner[0], name)
-    return [(FORMAT, value)]
+    others = value.keys() - {"type", key} - DESCRIBING
+    return [*_BY_TYPE[kind](value[key], name), *((None, f"{name}.{k}") for k in sorted(others))]
 
 
 def _schema(schema: dict[str, Any]) -> dict[str, Any]:

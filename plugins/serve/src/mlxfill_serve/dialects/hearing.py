@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
-from mlxfill_serve.bodies import ChatBody, CompletionBody, Message
-from mlxfill_serve.dialects.table import EMPTY, FIELDS, MESSAGE, STREAM_OPTIONS, WRAPPERS
+from mlxfill_serve.bodies import ChatBody, CompletionBody
+from mlxfill_serve.dialects.nested import in_vain
+from mlxfill_serve.dialects.table import FIELDS, WRAPPERS, Field
 from mlxfill_serve.errors import ApiError
 from mlxfill_serve.responses.bodies import ResponsesBody
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pydantic import BaseModel
-
-    from mlxfill_serve.dialects.table import Field
 
 HEADER = "X-Mlxfill-Ignored"
 """Names the fields of a request that nothing has heeded."""
@@ -39,8 +38,7 @@ PLACES: dict[type[BaseModel], dict[str, str]] = {
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _BY_NAME = {each.name: each for each in FIELDS}
 _PREFIXES = [each for each in FIELDS if each.name.endswith("*")]
-_OF_MESSAGE = {each.name: each for each in MESSAGE}
-_OF_STREAM = {each.name: each for each in STREAM_OPTIONS}
+_TOLD = Field("", told=True)
 NAMES = frozenset(_BY_NAME)
 
 
@@ -51,6 +49,17 @@ class Heard:
     body: dict[str, Any]
     ignored: tuple[str, ...] = ()
     words: Mapping[str, str] = field(factory=dict)
+
+    def read_as(self, body: BaseModel) -> Heard:
+        """The same, once it is known what each of its objects is.
+
+        :raises ApiError: 400 for what cannot be left out.
+        """
+        found = []
+        for place in in_vain(body):
+            name, dot, inner = place.partition(".")
+            found.append(f"{self.words.get(name, name)}{dot}{inner}")
+        return evolve(self, ignored=_listed([*self.ignored, *found]))
 
     def in_words_of_client(self, error: ApiError) -> ApiError:
         """The same error about the fields that the client has sent."""
@@ -85,10 +94,12 @@ def hear(given: Mapping[str, Any], kind: type[BaseModel], *, strict: bool = Fals
     for wrapper in wrapped:
         for name, value in _inside(wrapper, given[wrapper]).items():
             hearing.inner(name, f"{wrapper}.{name}", value)
-    hearing.messages()
-    hearing.stream_options()
-    ignored = (name for name in hearing.ignored if _NAME.fullmatch(name))
-    return Heard(hearing.body, tuple(dict.fromkeys(ignored))[:MOST], hearing.words)
+    return Heard(hearing.body, _listed(hearing.ignored), hearing.words)
+
+
+def _listed(names: Iterable[str]) -> tuple[str, ...]:
+    """The first of different names."""
+    return tuple(dict.fromkeys(name for name in names if _NAME.fullmatch(name)))[:MOST]
 
 
 def _inside(name: str, value: object) -> Mapping[str, Any]:
@@ -114,8 +125,8 @@ class _Hearing:
         """A field of ours."""
         row = _BY_NAME.get(name)
         place = self._place(row.target) if row is not None and row.convert is not None else ""
-        if row is not None and (place == name or "." not in place) and place:
-            self._put(row, name, value)
+        if row is not None and place and ("." not in place or row.inside):
+            self._heed(row, name, value)
         else:
             self._set(name, value, name)
 
@@ -126,11 +137,18 @@ class _Hearing:
             return
         if row is None or (self.strict and not row.remedy):
             self.body[label] = value  # nobody knows it, which is told
-        elif row.is_neutral(value):
+        else:
+            self._heed(row, label, value)
+
+    def _heed(self, row: Field, label: str, value: Any) -> None:  # noqa: ANN401
+        """A field that is known."""
+        if row.is_neutral(value):
             return
-        elif row.remedy:
-            said = f"{label} is not supported here: {row.remedy}"
-            raise ApiError(400, said, param=label, code="unsupported_parameter")
+        row.check(label)
+        if row.inside and isinstance(value, dict):
+            known = {each.name: each for each in row.inside}
+            for key, inner in value.items():
+                self._heed(known.get(key, _TOLD), f"{label}.{key}", inner)
         elif row.convert is not None:
             self._put(row, label, value)
         elif row.told:
@@ -182,36 +200,6 @@ class _Hearing:
         self._named.setdefault(place, label)
         if not label.startswith(name) and _NAME.fullmatch(label):
             self.words.setdefault(name, label)
-
-    # --- nested ---------------------------------------------------------------------------
-
-    def messages(self) -> None:
-        """Fields of messages."""
-        given = self.body.get("messages")
-        if not isinstance(given, list):
-            return
-        for at, message in enumerate(given):
-            others = (
-                message.keys() - Message.model_fields.keys() if isinstance(message, dict) else ()
-            )
-            for name in sorted(others):
-                self._nested(_OF_MESSAGE.get(name), f"messages.{at}.{name}", message[name])
-
-    def stream_options(self) -> None:
-        """Fields of ``stream_options``."""
-        given = self.body.get("stream_options")
-        for name, value in given.items() if isinstance(given, dict) else ():
-            if name != "include_usage":
-                self._nested(_OF_STREAM.get(name), f"stream_options.{name}", value)
-
-    def _nested(self, row: Field | None, label: str, value: Any) -> None:  # noqa: ANN401
-        if value in EMPTY or (row is not None and row.is_neutral(value)):
-            return
-        if row is not None and row.remedy:
-            said = f"{label} is not supported here: {row.remedy}"
-            raise ApiError(400, said, param=label, code="unsupported_parameter")
-        if row is None or row.told:
-            self.ignored.append(label)
 
 
 def _row(name: str) -> Field | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from mlxfill_serve.dialects import conversions as c
+from mlxfill_serve.errors import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,8 @@ class Field:
 
     ``target``: our field that it becomes, ``convert`` finds the value.  Else it is refused with a
     ``remedy``, or left out: a client hears of that where ``told``, unless the value is ``neutral``
-    (0 is false, too).  ``even_empty``: an empty object asks for it as well.
+    (0 is false, too).  ``even_empty``: an empty object asks for it as well.  ``inside``: what an
+    object in its place may hold; whatever else it holds is left out, and told.
     """
 
     name: str
@@ -42,11 +44,18 @@ class Field:
     told: bool = False
     neutral: tuple[object, ...] = ()
     even_empty: bool = False
+    inside: tuple[Field, ...] = ()
 
     def is_neutral(self, value: object) -> bool:
         """Whether nothing is asked for with this value."""
         empty = EMPTY[:1] if self.even_empty else EMPTY
         return value in empty or value in self.neutral
+
+    def check(self, label: str) -> None:
+        """Raise ``ApiError`` (400) if nobody may ask for it.  ``label``: as the client named it."""
+        if self.remedy:
+            said = f"{label} is not supported here: {self.remedy}"
+            raise ApiError(400, said, param=label, code="unsupported_parameter")
 
 
 def _becomes(name: str, target: str, convert: Convert | None = None) -> Field:
@@ -64,6 +73,13 @@ def _ignored(name: str, *neutral: object) -> Field:
 def _refused(name: str, remedy: str, *neutral: object) -> Field:
     return Field(name, remedy=remedy, neutral=neutral)
 
+
+REASONING = (
+    _becomes("effort", "reasoning_effort"),
+    _becomes("enabled", c.SWITCH, c.thinking),
+    _becomes("exclude", "include_reasoning", c.exclude),
+)
+"""OpenRouter's object, and OpenAI's of the Responses API."""
 
 FIELDS = (
     # how long a reply is
@@ -89,7 +105,7 @@ FIELDS = (
     _becomes("enable_thinking", "chat_template_kwargs.enable_thinking"),
     _becomes("thinking", "chat_template_kwargs.enable_thinking", c.thinking),
     _becomes("think", "chat_template_kwargs.enable_thinking", c.thinking),
-    _becomes("reasoning", "reasoning_effort", c.reasoning),
+    Field("reasoning", "reasoning_effort", c.thinking, inside=REASONING),
     _becomes("reasoning_effort", "reasoning_effort"),
     _becomes("include_reasoning", "include_reasoning"),
     _becomes("reasoning_format", "include_reasoning", c.reasoning_format),
@@ -370,3 +386,23 @@ STREAM_OPTIONS = (
     _ignored("continuous_usage_stats", 0),
 )
 """Fields of ``stream_options`` beside ``include_usage``."""
+
+PART = (
+    _harmless("annotations"),
+    _harmless("logprobs"),
+    _harmless("cache_control"),
+)
+"""Fields of a part of a message beside its text."""
+
+ITEM = (
+    _harmless("status"),
+    _harmless("phase"),
+    _harmless("cache_control"),
+)
+"""Fields of what was said, called or answered, as the Responses API has it."""
+
+THOUGHT = (_harmless("type"),)
+"""Fields of a part of a thought beside its text."""
+
+TOOL = (_harmless("cache_control"),)
+"""Fields of a tool of the Responses API beside those of its function."""

@@ -22,6 +22,7 @@ from mlxfill_serve.bodies import (
 )
 from mlxfill_serve.errors import ApiError
 from mlxfill_serve.responses.bodies import (
+    LOGPROBS,
     Allowed,
     CallItem,
     FunctionTool,
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from mlxfill_serve.responses.bodies import Item, ResponsesBody, Text
-
-LOGPROBS = "message.output_text.logprobs"
-"""What ``include`` holds when log-probabilities are wanted."""
 
 NOT_SERVED = {
     "background": "leave it out",

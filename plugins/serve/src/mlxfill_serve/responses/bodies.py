@@ -7,8 +7,18 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter
 from pydantic_core import PydanticCustomError
 
-from mlxfill_serve.bodies import Count, FunctionName, Length, Loose, Options, TextPart
+from mlxfill_serve.bodies import (
+    Count,
+    FunctionName,
+    Length,
+    Loose,
+    Options,
+    StreamOptions,
+    TextPart,
+)
 
+LOGPROBS = "message.output_text.logprobs"
+"""What ``include`` holds when log-probabilities are wanted."""
 Text = str | list[TextPart]
 
 
@@ -170,7 +180,7 @@ class ResponsesBody(Options):
     # is too long (nothing is), how events are padded, and what clients tell of themselves.
     max_tool_calls: Count | None = None
     truncation: str | None = None
-    stream_options: dict[str, Any] | None = None
+    stream_options: StreamOptions | None = None
     client_metadata: dict[str, Any] | None = None
     # Known so that clients which send every field they have may send null.
     background: bool | None = None
