@@ -8,15 +8,14 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from textwrap import indent
 from typing import TYPE_CHECKING, cast
 
 from attrs import frozen
 
-from mlxfill import contracts, sampling
+from mlxfill import contracts
 from mlxfill.model import compiled
 from mlxfill.rewind import mark
-from pages import described
+from pages import described, item, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +26,6 @@ SECTION = re.compile(r"^# --- (.+?) -+$", re.MULTILINE)
 DEFAULT = re.compile(r"(?<=[\w\]])=(?=\w)")
 ELSEWHERE = {
     "drafters": ((mark, "CacheMark"), (compiled, "CompiledForward")),
-    "requests": ((sampling, "Sampling"),),
 }
 """Public classes of other modules, by the section that they end."""
 
@@ -71,15 +69,19 @@ def _class(module: object, name: str) -> ast.ClassDef:
 
 
 def _class_section(tree: ast.ClassDef) -> str:
-    told = [described(ast.get_docstring(tree) or "")]
-    members = [_member(node, after, tree.name) for node, after in _members(tree)]
+    about, told = told_of(ast.get_docstring(tree) or "")
+    lines = []
+    for node, after in members(tree):
+        name, head, text = written(node, after, tree.name)
+        lines.append(item(head, told.get(name, text)))
     kinds = [base.id for base in tree.bases if isinstance(base, ast.Name)]
     kind = ", ".join(f"`{name}`" for name in kinds if name != "Protocol")
     facts = f"*a {kind}*" if kind else ""
-    return "\n\n".join(filter(None, [f"### `{tree.name}`", facts, *told, "\n".join(members)]))
+    parts = [f"### `{tree.name}`", facts, described(about), "\n".join(lines)]
+    return "\n\n".join(filter(None, parts))
 
 
-def _members(tree: ast.ClassDef) -> Iterator[tuple[Member, ast.stmt | None]]:
+def members(tree: ast.ClassDef) -> Iterator[tuple[Member, ast.stmt | None]]:
     """Public fields and methods, each with the statement after it."""
     for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign | ast.Assign | ast.FunctionDef) and _is_shown(node):
@@ -97,26 +99,26 @@ def _name(node: Member) -> str:
     return ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
 
 
-def _member(node: Member, after: ast.stmt | None, owner: str) -> str:
-    """A list item: the member as it is written, and what is told of it."""
+def written(node: Member, after: ast.stmt | None, owner: str) -> tuple[str, str, str]:
+    """A member's name, how it is written, and what its own docstring says."""
+    told = ""
     if isinstance(node, ast.FunctionDef):
         is_property = any(ast.unparse(each) == "property" for each in node.decorator_list)
-        head = _property(node) if is_property else _method(node, owner)
-        told = described(ast.get_docstring(node) or "")
+        head = _property(node) if is_property else method(node, owner)
+        told = ast.get_docstring(node) or ""
     else:
-        head, told = _field(node), ""
+        head = _field(node)
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            told = described(inspect.cleandoc(str(after.value.value)))
-    first, _, rest = told.partition("\n\n")
-    item = f"- `{head}`: {first}" if first else f"- `{head}`"
-    return f"{item}\n\n{indent(rest, '    ')}\n" if rest else item
+            told = inspect.cleandoc(str(after.value.value))
+    return _name(node), head, described(told)
 
 
 def _property(node: ast.FunctionDef) -> str:
     return f"{node.name}: {ast.unparse(node.returns)}" if node.returns else node.name
 
 
-def _method(node: ast.FunctionDef, owner: str) -> str:
+def method(node: ast.FunctionDef, owner: str) -> str:
+    """``name(arguments) -> answer``; that of ``__init__`` under the name of its class."""
     name = owner if node.name == "__init__" else node.name
     arguments = ast.unparse(node.args).removeprefix("self").removeprefix(", ")
     answer = ast.unparse(node.returns) if node.returns else ""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 
 ROOT = Path(__file__).parents[1]
+TOLD = re.compile(r"^``(\w+)``: ", re.MULTILINE)
 FIELD = re.compile(r"^:(param \w+|returns|raises [^:]+):", re.MULTILINE)
 
 
@@ -43,6 +44,25 @@ def described(docstring: str) -> str:
     parts = [_paragraph(part) for part in docstring[: ends[0]].strip().split("\n\n")]
     fields = [_item(docstring[a:b]) for a, b in pairwise(ends)]
     return "\n\n".join(part for part in (*parts, "\n".join(fields)) if part)
+
+
+def told_of(docstring: str) -> tuple[str, dict[str, str]]:
+    """A cleaned docstring without its lines that begin with ``name``:, and what those say."""
+    prose, told = [], {}
+    for paragraph in docstring.split("\n\n"):
+        before, *parts = TOLD.split(paragraph)
+        prose.append(before.rstrip())
+        told.update(
+            {name: as_markdown(text) for name, text in zip(parts[::2], parts[1::2], strict=True)}
+        )
+    return "\n\n".join(filter(None, prose)), told
+
+
+def item(head: str, text: str) -> str:
+    """A list item: a name as it is written in code, and what is said of it."""
+    first, _, rest = text.partition("\n\n")
+    line = f"- `{head}`: {first}" if first else f"- `{head}`"
+    return f"{line}\n\n{indent(rest, '    ')}\n" if rest else line
 
 
 def _paragraph(text: str) -> str:

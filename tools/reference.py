@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import api_page
 import architectures_page
 import config_page
 import contracts_page
 import hooks_page
 import serve_page
+import way_drawing
 from pages import ROOT, renewed
 
 PARTS = {
+    "docs/api.md": {"api": api_page.reference},
     "docs/contracts.md": {"contracts": contracts_page.reference},
     "docs/hooks.md": {"diagram": hooks_page.diagram, "hooks": hooks_page.reference},
     "docs/config.md": {"settings": config_page.reference},
@@ -33,3 +36,4 @@ def current(page: str) -> str:
 if __name__ == "__main__":
     for name in PARTS:
         (ROOT / name).write_text(current(name), "utf-8")
+    way_drawing.FILE.write_text(way_drawing.drawing(), "utf-8")

@@ -62,13 +62,15 @@ class Policy(StrEnum):
 class Proposal:
     """A span of token ids offered as the continuation of the session.
 
-    ``ids`` oldest first, fewer than two are no offer; ``policy``: how much they claim.  ``origin``
-    names the producer in results and colours (``template``, ``schema``, ``echo``, ``ngram``,
-    ``draft``, ``mtp``, ``grammar`` or a plugin's own word); ``branch_stop`` says that the span
-    ends where its known continuations fork.  ``delimiter_bound`` spans are cut after the first of
-    the request's delimiters (spans copied from data; never template or schema spans).
-    ``evidence`` counts the trailing session tokens that this continuation explains (the
-    length of the matched suffix): the engine keeps acceptance statistics by it.
+    ``ids``: oldest first; fewer than two are no offer.
+    ``policy``: how much they claim.
+    ``origin``: names the producer in results and colours: ``template``, ``schema``, ``echo``,
+    ``ngram``, ``draft``, ``mtp``, ``grammar`` or a plugin's own word.
+    ``branch_stop``: the span ends where its known continuations fork.
+    ``delimiter_bound``: cut the span after the first of the request's delimiters; for spans copied
+    from data.
+    ``evidence``: length of the matched suffix that this continuation explains; acceptance
+    statistics are kept by it.
     """
 
     ids: tuple[int, ...]
@@ -95,15 +97,14 @@ class TokenView(Protocol):
 
 
 class ProposalSource(Protocol):
-    """Knows tokens before the model does, without a model of its own.
+    """Knows tokens before the model does, without a model of its own.  One object a request.
 
-    One object a request.  ``name`` stands in messages and statistics, ``window`` is how many
-    trailing tokens ``TokenView.tail`` must know.  The optional method ``near() -> bool`` says
-    that an offer is likely after the next token; the loop then reads that token before it
-    dispatches another step.  No offer needs it: one that comes while a token is under way is held
-    against that token, and where it is right the rest stands for the next round.  The optional
-    mapping ``counts`` holds the source's own counters, names to ints: they are added to
-    ``stats.fill`` of the result.
+    The optional method ``near() -> bool`` announces a likely offer after the next token: the loop
+    then reads that token before it dispatches another step.  The optional mapping ``counts`` (names
+    to ints) is added to ``stats.fill`` of the result.
+
+    ``name``: stands in messages and statistics.
+    ``window``: how many trailing tokens ``TokenView.tail`` must know.
     """
 
     name: str
@@ -128,11 +129,13 @@ class ProposalSource(Protocol):
 
 @frozen
 class DraftCheckpoint:
-    """Owned, immutable state of one drafter row, fit to be stored.
+    """Owned, immutable state of one drafter row, fit to be stored in a safetensors file.
 
-    ``namespace`` identifies method, settings and weights; restoring under another
-    namespace or another ``processed_tokens`` (the row's tokens but the pending one) raises
-    ``DrafterError``.  ``tensors`` and ``metadata`` are what a safetensors file can hold.
+    ``namespace``: method, settings and weights; restoring under another one raises
+    ``DrafterError``.
+    ``processed_tokens``: the row's tokens but the pending one; another number raises, too.
+    ``tensors``: the state.
+    ``metadata``: the rest of it.
     """
 
     namespace: str
@@ -162,8 +165,10 @@ class DraftSampling(Protocol):
 class TargetView(Protocol):
     """What a drafter or a generation method may ask of the target.  Arrays stay on the device.
 
-    ``layer_count``, ``hidden_size`` (H) and ``vocab_size`` (V) are the model's.  ``path`` is its
-    folder, None for a model that was handed over in memory.
+    ``layer_count``: decoder layers.
+    ``hidden_size``: H.
+    ``vocab_size``: V.
+    ``path``: the model's folder; None for a model that was handed over in memory.
     """
 
     layer_count: int
@@ -204,11 +209,11 @@ class TargetView(Protocol):
 class DraftRows(Protocol):
     """Drafts for B >= 1 rows at once; owns draft-side state only.
 
-    ``namespace``: whose checkpoints these are, made of method, settings and weights.
-    ``tap_layers``: target layers whose outputs it needs, ``()`` for none; they arrive
-    as ``context`` with the taps side by side on the last axis.  ``prefill_mode``: how much of
-    the prompt ``prefill`` is given.  ``"tail-split"``: all but its last token, which comes as
-    ``pending`` with the first draft.  ``"full"``: all of it.
+    ``namespace``: whose checkpoints these are: method, settings and weights.
+    ``tap_layers``: target layers whose outputs it needs, ``()`` for none; they arrive as
+    ``context``, side by side on the last axis.
+    ``prefill_mode``: how much of the prompt ``prefill`` gets: ``"full"``: all, ``"tail-split"``:
+    all but the last token, which comes as ``pending`` with the first draft.
     """
 
     namespace: str
@@ -262,12 +267,13 @@ class DraftRows(Protocol):
 class DraftProvider(Protocol):
     """Lives as long as the engine; owns draft weights.
 
-    ``id`` names it in messages.  ``weights_bytes``: 0 for a drafter without weights, of which
-    nothing is believed from one request to the next.  ``default_depth``: ids a round unless the
-    user says otherwise, at least 1.  ``supports_target_adapters``: false where LoRA adapters on
-    the target make its guesses worse; users are told.  ``supports_external_tokens``: whether
-    ``consume`` is served; without it rows sit a request out from the first token on that they did
-    not draft, and with ``prefill_mode`` "tail-split" the last one of the prompt is such a token.
+    ``id``: names it in messages.
+    ``weights_bytes``: 0 without weights: its statistics then start fresh with each request.
+    ``default_depth``: ids a round unless the user says otherwise, at least 1.
+    ``supports_target_adapters``: false where LoRA adapters on the target make its guesses worse;
+    users are told.
+    ``supports_external_tokens``: whether ``consume`` works; without it a row sits a request out
+    from the first token that it did not draft.
     ``draft_vocabulary``: ascending ids that it may draft; None: all.
     """
 
@@ -297,10 +303,13 @@ class DraftProvider(Protocol):
 class DraftKind:
     """One way to draft, as a plugin registers it.
 
-    ``name`` is what users write; ``detect(folder)`` says whether an artifact is of this
-    kind; ``load(artifact, target, settings)`` returns the provider (``artifact`` is None when
-    ``needs_artifact`` is false) and raises ``DrafterError`` when it does not fit;
-    ``fallback`` kinds are asked last.  ``origin`` is the origin word of its tokens.
+    ``name``: what users write.
+    ``origin``: the origin word of its tokens.
+    ``detect``: whether a folder holds an artifact of this kind.
+    ``load``: artifact, target and settings to a provider; raises ``DrafterError`` where they do not
+    fit.
+    ``needs_artifact``: false: ``load`` gets None for it.
+    ``fallback``: asked last.
     """
 
     name: str
@@ -348,8 +357,8 @@ class LayerReplay(Protocol):
 class Limits:
     """Bounds of one request, in tokens.
 
-    ``max_tokens`` of the reply, -1: unbounded.  ``context`` of prompt and reply together, None
-    where the model does not say.
+    ``max_tokens``: of the reply; -1: unbounded.
+    ``context``: of prompt and reply together; None where the model does not say.
     """
 
     max_tokens: int
@@ -360,8 +369,9 @@ class Limits:
 class Schema:
     """What the whole reply must be.
 
-    ``kind`` "json": ``text`` is a JSON schema, its keys in the order in which the caller wrote
-    them; "regex": a regular expression; "lark": a grammar in Lark's notation, from ``start``.
+    ``kind``: how to read the text.
+    ``text``: a JSON schema with its keys in the caller's order, a regular expression, or a Lark
+    grammar from ``start``.
     """
 
     kind: Literal["json", "regex", "lark"]
@@ -372,15 +382,20 @@ class Schema:
 class Request:
     """One request as plugins see it.
 
-    ``prompt_ids`` and ``prompt_text``: the prompt as the model reads it, template included.
-    ``messages`` and ``tools``: what it was rendered from, in the form of OpenAI's API and
-    read-only, None for raw prompts.  ``sampling`` and ``limits`` are the request's own.
-    ``tokenizer``: mlx-lm's wrapper of the target's, with
-    ``encode(text, add_special_tokens=False)`` and ``decode(ids)``.  ``render(messages, tools,
-    **options)`` renders the model's chat template to text (raises ``TemplateError``);
-    ``template_options`` are the options of this prompt.  ``eos_ids`` end the reply,
-    ``delimiters`` bound copied spans.  ``session`` is the caller's affinity id.  ``schema``: what
-    the reply must be, see ``Constraint``.
+    ``prompt_ids``: the prompt as the model reads it, template included.
+    ``prompt_text``: the same as text.
+    ``messages``: what it was rendered from, in OpenAI's form, read-only; None for raw prompts.
+    ``tools``: likewise.
+    ``sampling``: how its tokens are drawn.
+    ``limits``: how many there may be.
+    ``tokenizer``: mlx-lm's wrapper: ``encode(text, add_special_tokens=False)``, ``decode(ids)``.
+    ``render``: ``render(messages, tools, **options)`` gives the chat template's text; raises
+    ``TemplateError``.
+    ``eos_ids``: end the reply.
+    ``delimiters``: bound copied spans.
+    ``session``: the caller's name for the conversation.
+    ``template_options``: options of the chat template for this prompt.
+    ``schema``: what the reply must be, see ``Constraint``.
     """
 
     prompt_ids: tuple[int, ...]
@@ -427,8 +442,10 @@ class Constraint(ProposalSource, Protocol):
 class Fault:
     """Something that went wrong beside a request, which went on without it.
 
-    ``plugin``: whose fault, ``engine`` for the core's own; ``where``: the hook or method;
-    ``message``: one line.  ``notice``: nothing failed; the caller should know of it.
+    ``plugin``: whose fault; ``engine`` for the core's own.
+    ``where``: the hook or method.
+    ``message``: one line.
+    ``notice``: nothing failed; the caller should know of it.
     """
 
     plugin: str
@@ -445,7 +462,11 @@ class Fault:
 
 @frozen
 class Event:
-    """One trace record; docs/audit.md lists what ``data`` holds for each ``kind``."""
+    """One trace record.
+
+    ``kind``: what happened.
+    ``data``: docs/audit.md lists its keys for each kind.
+    """
 
     kind: Literal["request", "round", "proposal", "fault", "finish"]
     data: Mapping[str, Any]

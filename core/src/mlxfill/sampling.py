@@ -71,9 +71,24 @@ def _ids(value: Iterable[int]) -> tuple[int, ...]:
 class Sampling:
     """How tokens are chosen from logits.  Names, defaults and order are mlx-lm's.
 
-    ``temperature`` 0: greedy.  ``top_p`` 0 or 1, ``top_k`` 0, ``min_p`` 0: off.  ``seed`` None:
-    one is chosen and reported.  Penalties look at the last ``*_context_size`` tokens.
-    Raises ``InputError`` that names the value and its legal range.
+    A value out of range raises ``InputError`` with the legal range.
+
+    ``temperature``: 0 always takes the likeliest token.
+    ``top_p``: sample from the likeliest tokens that share this probability; 0 or 1: off.
+    ``top_k``: sample from this many of the likeliest tokens; 0: off.
+    ``min_p``: drop tokens less likely than the likeliest by this factor; 0: off.
+    ``min_tokens_to_keep``: fewest tokens that filters leave.
+    ``xtc_probability``: how often XTC drops the likeliest tokens; 0: off.
+    ``xtc_threshold``: probability above which XTC drops all but the least likely token.
+    ``xtc_special_tokens``: ids that XTC never drops.
+    ``seed``: fixes the draws; None: one is chosen and reported.
+    ``repetition_penalty``: scales the logits of recent tokens down; None or 1: off.
+    ``repetition_context_size``: how many tokens are recent.
+    ``presence_penalty``: is subtracted from the logits of recent tokens.
+    ``presence_context_size``: how many tokens are recent.
+    ``frequency_penalty``: is subtracted once for each recent occurrence.
+    ``frequency_context_size``: how many tokens are recent.
+    ``logit_bias``: is added to the logits of these ids.
     """
 
     temperature: float = field(default=0.0, validator=rules.number(0, 1e6))

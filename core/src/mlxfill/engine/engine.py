@@ -59,10 +59,10 @@ if TYPE_CHECKING:
 class Engine:
     """One bound model and the plugins that are on.  A context manager.
 
-    ``model`` and ``tokenizer`` are mlx-lm's.  One request at a time and thread.  Guesses are
-    verified as in speculative decoding (Leviathan, Kalman, Matias: "Fast Inference from
-    Transformers via Speculative Decoding", 2023), but by equality with the target's own draw for
-    the position (``mlxfill.sampling``), so that a reply does not depend on who guessed.
+    One request at a time and thread.  Guesses are verified as in speculative decoding (Leviathan,
+    Kalman, Matias: "Fast Inference from Transformers via Speculative Decoding", 2023), but by
+    equality with the target's own draw for the position, so that a reply does not depend on who
+    guessed.
     """
 
     def __init__(  # noqa: PLR0913
@@ -81,8 +81,10 @@ class Engine:
         stream: Stream | None = None,
         group: mx.distributed.Group | None = None,
     ) -> None:
-        """Bind a loaded mlx-lm model.
+        """Bind a model and tokenizer that mlx-lm has loaded; the rest is as for ``load``.
 
+        :param path: the model's folder, where plugins look for a drafter.
+        :param context: most tokens of prompt and reply together; None: unbounded.
         :param curve: a known cost curve; measured when first needed otherwise.
         :param stream: mlx stream to compute on, mlx-lm's generation stream by default.
         :param group: the ranks that ``model`` was sharded over (``model.shard(group)``), if it was.
@@ -169,6 +171,7 @@ class Engine:
         """Generate piece by piece.
 
         :param prompt: a string or ids (taken as they are), or chat messages (through the template).
+        :param tools: functions that the model may call, in OpenAI's format.
         :param options: fields of ``Options`` and ``Sampling``: ``max_tokens``, ``stop``, ...
         :returns: an iterator of ``Piece``; leave it at any time.
         :raises InputError, TemplateError, CacheMismatchError: before anything is computed.
@@ -264,7 +267,7 @@ class Engine:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **options: Unpack[RequestOptions],
     ) -> Audit:
-        """The same, then checked token by token against plain decoding."""
+        """As ``generate``, then checked token by token against plain decoding (docs/audit.md)."""
         audited = self.audited(prompt, tools=tools, **options)
         audited.run.result()
         for _ in audited.steps():

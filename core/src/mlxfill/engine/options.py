@@ -37,28 +37,49 @@ _CALL = legal.has("__call__")
 class Options:
     """How one request is generated.  Names that mlx-lm has mean what they mean there.
 
-    ``max_tokens``: exact; -1 unbounded, 0 nothing.  ``cache``: a ``PromptCache`` or mlx-lm cache
-    list that holds a strict prefix of the prompt; stays as it is.  ``prompt_cache``: mlx-lm's
-    own semantics (the prompt continues it, it is updated in place).  ``snapshot_at`` and
-    ``on_prefill_done(cache)``: called once with a ``PromptCache`` of exactly that many prompt
-    tokens.  ``on_layer()``: called when a layer has read its part of the prompt, as a sign of
-    life.  ``cancel``: an event; generation stops at the next boundary.
-    ``checkpoint``: a file that is replaced every ``checkpoint_every`` tokens (default 256, 0:
-    never) and at the end, for ``Engine.resume``; ``on_checkpoint(checkpoint)`` is handed the same.
+    ``max_tokens``: exact length limit of the reply; -1 unbounded, 0 nothing.
+    ``sampling``: how tokens are drawn; its fields may be given beside the options instead.
+    ``stop``: texts before which the reply ends.
+    ``stop_in_reasoning``: stop texts count while the model thinks, too.
+    ``logprobs``: report the log-probability of each token.
+    ``top_logprobs``: report this many of the likeliest tokens at each position.
+    ``prompt_logprobs``: score the prompt's tokens as well, with this many of the likeliest; the
+    prompt is then read anew, and with a length limit of 0 nothing else is done.
+    ``prefill_step_size``: prompt tokens in one forward.
+    ``max_kv_size``: keep this many tokens in a rotating cache.
+    ``kv_bits``: quantize the KV cache to this many bits.
+    ``kv_group_size``: values of the quantized cache that share a scale.
+    ``quantized_kv_start``: quantize once the cache holds this many tokens.
+    ``append_chunk``: tokens of an asserted span in one forward; 0: as many as fit.
+    ``max_span``: longest span that a source may append at once.
+    ``num_draft_tokens``: most tokens that a drafter guesses at once; None: the engine's value.
+    ``cache``: a ``PromptCache`` or mlx-lm cache list that holds a strict prefix of the prompt; it
+    stays as it is.
+    ``prompt_cache``: mlx-lm's semantics: the prompt continues it, and it is updated in place.
+    ``session``: name of the conversation; its next request starts from the cached prefix.
+    ``snapshot_at``: number of prompt tokens after which ``on_prefill_done`` is called.
+    ``on_prefill_done``: called once with a ``PromptCache`` of exactly that many tokens.
+    ``on_prefill_progress``: called with the number of prompt tokens read, and of all.
+    ``on_layer``: called when a layer has read its part of the prompt, as a sign of life.
+    ``cancel``: an event; generation stops at the next boundary.
+    ``eos_token_ids``: ids that end the reply; None: the tokenizer's.
+    ``input_embeddings``: embeddings of the prompt, as in mlx-lm.
+    ``sampler``: log-probabilities to ids, as in mlx-lm.
+    ``logits_processors``: called with all tokens and the logits of each position, as in mlx-lm.
     ``phase_times``: time the phases of each window; removes the overlap of host and device.
-    ``sources_policy`` "verify": asserts of this request are verified instead.  ``sources``: names
-    of the plugins that may propose tokens, of those that are on; None: all of them.
+    ``sources_policy``: "verify": asserts of this request are verified instead of appended.
+    ``sources``: plugins that may propose tokens, of those that are on; None: all.
+    ``keep_cache``: hand the caches out in ``Result.cache``.
+    ``checkpoint``: a file, replaced as the reply grows and at its end, for ``Engine.resume``.
+    ``checkpoint_every``: tokens between two checkpoints; None: 256, 0: only at the end.
+    ``on_checkpoint``: called with each ``Checkpoint``.
+    ``delimiters``: ids at which copied spans end; those of plugins are added.
+    ``template_options``: variables of the chat template.
+    ``special_tokens_in_content``: what a marker of the model (``<|im_end|>``) is in the text of a
+    message or tool: "control", as in mlx-lm, or "text" like any other.
     ``schema``: what the reply must be: a JSON schema, ``{"type": "json_object"}`` or another
-    ``response_format`` of OpenAI's, ``{"regex": ...}`` or ``{"lark": ...}``; a plugin holds the
-    reply to it.
-    ``stop``: texts before which the reply ends; in what the model thinks only with
-    ``stop_in_reasoning``.
-    ``prompt_logprobs``: score the tokens of the prompt as well, and so many of the likeliest for
-    each place; the prompt is then read anew, and with ``max_tokens`` 0 nothing else is done.
-    ``special_tokens_in_content``: what a marker of the model (``<|im_end|>``) is that stands in the
-    text of a message or tool: "control", as mlx-lm has it, or "text" like any other.
-    ``adapters``: name of a mounted LoRA adapter that is on for this request (mlx-lm's word for
-    it), None for the model as it is.
+    ``response_format`` of OpenAI's, ``{"regex": ...}`` or ``{"lark": ...}``; a plugin enforces it.
+    ``adapters``: name of the mounted LoRA adapter to use; None: the model as it is.
     """
 
     max_tokens: int = field(default=512, validator=rules.whole(-1))

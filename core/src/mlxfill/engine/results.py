@@ -32,11 +32,18 @@ def _number(values: Sized | None) -> str:
 class Stats:
     """Counters and times of one request.  Times in ms, rates in tokens per second.
 
-    ``cached_tokens``: of the prompt's, those that caches held before; ``target_forwards`` counts
-    the forwards of the target after the prompt, but not one that only found the end, nor a step
-    that was begun before the end was known; ``seed``: what was sampled with; ``fill`` and
-    ``spec``: see ``Counters.fill`` and ``Counters.spec``; ``rounds`` lists tokens emitted by each
-    forward; ``cache_tokens`` is the exact id sequence that the caches hold.
+    ``prompt_tokens``: length of the prompt.
+    ``cached_tokens``: prompt tokens that a cache held already.
+    ``generated_tokens``: length of the reply.
+    ``target_forwards``: forwards after the prompt; one that only found the end does not count, nor
+    does a step that was dispatched before the end was known.
+    ``prefill_ms``: time to read the prompt.
+    ``decode_ms``: time from there to the last token.
+    ``seed``: what was sampled with.
+    ``fill``: counters of asserted spans, and those of the sources (docs/drafters.md).
+    ``spec``: counters of verified spans and of the drafter (docs/drafters.md).
+    ``rounds``: tokens emitted by each forward.
+    ``cache_tokens``: the exact ids that the caches hold.
     """
 
     prompt_tokens: int = 0
@@ -79,12 +86,14 @@ class Stats:
 class Piece:
     """One token as it streams.
 
-    ``text`` is what became readable with this token (may be empty: an unfinished
-    character, or the possible start of a stop string).  ``origin``: who chose it, ``SAMPLED`` or
-    a proposal's ``origin``.  When asked for, ``logprobs``: natural logarithms ``[V]`` in the
-    logits' dtype, after processors and before filters; ``top_logprobs``: (id, log-probability)
-    pairs, best first.  The last piece carries ``finish_reason``; its ``token`` is None when it adds
-    none.
+    ``text``: what became readable with this token; empty for an unfinished character, or the
+    possible start of a stop string.
+    ``token``: its id; None in a last piece that adds none.
+    ``origin``: who chose it: ``"sampled"``, or the proposal's ``origin``.
+    ``logprobs``: when asked for, natural logarithms ``[V]`` in the logits' dtype, after processors
+    and before filters.
+    ``top_logprobs``: when asked for, (id, log-probability) pairs, best first.
+    ``finish_reason``: of the last piece.
     """
 
     text: str
@@ -99,13 +108,20 @@ class Piece:
 class Result:
     """A finished request.
 
-    ``tokens``: ids of the reply, without the EOS that ended it; ``origins``: one word a token.
-    ``reasoning``: what the model thought first, by its own markers; ``content``: the rest of
-    ``text``, with the markup of calls; all of it where nothing was thought.
-    ``tool_calls``: ``{"name": ..., "arguments": {...}}`` each.  When asked for, ``logprobs``: one
-    a token, natural logarithms; ``top_logprobs``: (id, log-probability) pairs a token, best first;
-    ``prompt_logprobs`` and ``prompt_top_logprobs``: the same of the prompt, whose first token has
-    none; ``cache``: to begin another request with.
+    ``text``: all that the model wrote.
+    ``tokens``: its ids, without the EOS that ended it.
+    ``origins``: for each token, who chose it.
+    ``finish_reason``: ``"stop"``, ``"length"``, ``"cancelled"`` or ``"error"``.
+    ``stats``: counters and times.
+    ``faults``: what went wrong beside the request.
+    ``tool_calls``: ``{"name": ..., "arguments": {...}}`` each.
+    ``logprobs``: when asked for, the natural logarithm for each token.
+    ``top_logprobs``: when asked for, (id, log-probability) pairs for each token, best first.
+    ``cache``: with ``keep_cache``, to begin another request with.
+    ``prompt_logprobs``: when asked for, as of the reply; the first token has none.
+    ``prompt_top_logprobs``: the same for the likeliest tokens.
+    ``reasoning``: what the model thought first, by its own markers.
+    ``content``: the rest of the text, markup of calls included.
     """
 
     text: str
@@ -158,10 +174,11 @@ def _as_tuple(ids: Iterable[int]) -> tuple[int, ...]:
 
 @frozen
 class PromptCache:
-    """Prompt caches and exactly the ids that they hold.
+    """Prompt caches and exactly the ids that they hold.  A request leaves them as they are.
 
-    ``caches`` is an mlx-lm prompt cache.  Handing it to a request leaves it as it is.
-    ``adapters``: what was on when it was made; another request cannot use it.
+    ``tokens``: the ids.
+    ``caches``: an mlx-lm prompt cache.
+    ``adapters``: the adapter that was on; only requests under the same one can use it.
     """
 
     tokens: tuple[int, ...] = field(converter=_as_tuple, repr=_number)

@@ -1,0 +1,77 @@
+"""The reference of ``docs/api.md``: what programs call and get back, from its docstrings.
+
+Options take their types from the keywords that editors complete, their defaults from ``Options``.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from typing import TYPE_CHECKING, cast
+
+import mlxfill
+from contracts_page import members, written
+from mlxfill.engine.keywords import RequestOptions
+from mlxfill.engine.options import Options
+from pages import described, item, told_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ASKED = (mlxfill.Engine, mlxfill.Run, mlxfill.RowScheduler, Options, mlxfill.Sampling)
+ANSWERED = (mlxfill.Result, mlxfill.Stats, mlxfill.Piece, mlxfill.PromptCache)
+CLASSES: tuple[type, ...] = (*ASKED, *ANSWERED)
+KEYWORDS = RequestOptions.__annotations__
+MADE_ELSEWHERE = (mlxfill.Run,)
+INTERNAL = {"forwarder", "made_by", "prepare"}
+"""Public for the other modules of the core only."""
+ABSENT = re.compile(r" = None$")
+
+
+def reference() -> str:
+    """``load``, then a section for each class."""
+    load = cast("ast.FunctionDef", _tree(mlxfill.load))
+    text = described(ast.get_docstring(load) or "")
+    return "\n\n".join([f"## `load`\n\n`{_call(load, 'load')}`\n\n{text}", *map(_section, CLASSES)])
+
+
+def unexplained() -> list[str]:
+    """Members of which no docstring says what they are."""
+    return [f"{each.__name__}.{head}" for each in CLASSES for head, text in _told(each) if not text]
+
+
+def _section(kind: type) -> str:
+    about, _ = told_of(inspect.getdoc(kind) or "")
+    lines = [item(head, text) for head, text in _told(kind)]
+    return "\n\n".join([f"## `{kind.__name__}`", described(about), "\n".join(lines)])
+
+
+def _told(kind: type) -> Iterator[tuple[str, str]]:
+    """Each member as it is written, and what its docstring says."""
+    _, about = told_of(inspect.getdoc(kind) or "")
+    for node, after in members(cast("ast.ClassDef", _tree(kind))):
+        name, head, text = written(node, after, kind.__name__)
+        if name in INTERNAL or (name == "__init__" and kind in MADE_ELSEWHERE):
+            continue
+        if isinstance(node, ast.FunctionDef) and "(" in head:
+            head = _call(node, head.partition("(")[0])
+        elif kind is Options:
+            head = f"{name}: {KEYWORDS[name].__forward_arg__} = {head.partition(' = ')[2]}"
+        elif kind in ANSWERED:
+            head = head.partition(" = ")[0]
+        yield ABSENT.sub("", head), about.get(name, text)
+
+
+def _call(node: ast.FunctionDef, name: str) -> str:
+    """``name(argument, keyword=default) -> answer``: the docstring has the rest."""
+    for each in ast.walk(node.args):
+        if isinstance(each, ast.arg):
+            each.annotation = None
+    arguments = ast.unparse(node.args).removeprefix("self").removeprefix(", ")
+    answer = ast.unparse(node.returns) if node.returns else "None"
+    return f"{name}({arguments})" + (f" -> {answer}" if answer != "None" else "")
+
+
+def _tree(thing: type | Callable[..., object]) -> ast.stmt:
+    return ast.parse(inspect.getsource(thing)).body[0]
