@@ -23,9 +23,9 @@ from attrs import frozen
 
 from lookup import Words
 from mlxfill import Engine, load
-from mlxfill.testing import tiny_model
 from mlxfill_fill_echo import EchoSettings, EchoSource, Memory
 from mlxfill_spec_ngram import NgramSettings, NgramSource, make_lookup
+from mlxfill_testing import tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from mlxfill import Engine, load
-from mlxfill.testing import (
+from mlxfill_model_tiny import held_out_asks
+from mlxfill_testing import (
     ARCHITECTURES,
     ROUNDED,
     shared_model,
@@ -17,7 +18,6 @@ from mlxfill.testing import (
     tiny_model,
     tiny_tokenizer,
 )
-from mlxfill_model_tiny import held_out_asks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from mlxfill import ConfigError, Engine, load, load_config
-from mlxfill.testing import ARCHITECTURES, VOCAB, shared_model, tiny_tokenizer
+from mlxfill_testing import ARCHITECTURES, VOCAB, shared_model, tiny_tokenizer
 from soak_acts import Scene, Tally, play
 from soak_draws import Asked, for_random, for_tiny
 from soak_judge import ADAPTERS, ALPHABET, TINY, MismatchError, World, exact

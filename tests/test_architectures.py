@@ -18,7 +18,7 @@ import pytest
 from mlxfill import DrafterError
 from mlxfill.model.target import Target
 from mlxfill.rewind.window import CacheWindow
-from mlxfill.testing import (
+from mlxfill_testing import (
     ROUNDED,
     ROUNDING,
     Guest,
@@ -28,7 +28,7 @@ from mlxfill.testing import (
     reference_tokens,
     shared_model,
 )
-from mlxfill.testing.architectures import CHANGES, UNEQUAL, UNTRIED, model_files
+from mlxfill_testing.architectures import CHANGES, UNEQUAL, UNTRIED, model_files
 
 TRIED = [name for name in model_files() if name not in UNTRIED]
 JUDGED = [name for name in TRIED if name not in UNEQUAL]

@@ -14,8 +14,8 @@ from mlx_lm.models.cache import make_prompt_cache
 
 import mlxfill
 from mlxfill.cli.demo.asks import demo_asks
-from mlxfill.testing import VOCAB, plain, shared_model, tiny_tokenizer
 from mlxfill_spec_ngram import NgramSettings
+from mlxfill_testing import VOCAB, plain, shared_model, tiny_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ import mlx.core as mx
 import pytest
 
 import mlxfill
-from mlxfill.testing import tiny_folder
+from mlxfill_testing import tiny_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ SCRIPT = """
 import json, sys
 import mlx.core as mx
 import mlxfill
-from mlxfill.testing import Guest, Script, ScriptedSource, engine_with, tiny_model
+from mlxfill_testing import Guest, Script, ScriptedSource, engine_with, tiny_model
 
 group = mx.distributed.init()
 ask, cases, unfit = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:]
@@ -189,7 +189,7 @@ def test_ranks_decide_alike_whatever_proposes_and_refuse_alike(
 
 FAILING = """
 import mlx.core as mx
-from mlxfill.testing import Guest, Script, ScriptedSource, engine_with, tiny_model
+from mlxfill_testing import Guest, Script, ScriptedSource, engine_with, tiny_model
 
 group = mx.distributed.init()
 model = tiny_model("llama")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mlxfill
-from mlxfill.testing import plain, tiny_model, tiny_tokenizer
+from mlxfill_testing import plain, tiny_model, tiny_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

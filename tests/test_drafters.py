@@ -13,8 +13,8 @@ import pytest
 import mlxfill
 from mlxfill import DrafterError, Engine, MlxfillError, PluginError
 from mlxfill.cli import main
-from mlxfill.testing import shared_model, tiny_tokenizer
 from mlxfill_model_tiny import Ask, held_out_asks
+from mlxfill_testing import shared_model, tiny_tokenizer
 
 # Windows and steps are bit-identical on the CPU with the BLAS of the wheel, not on every GPU.
 mx.set_default_device(mx.cpu)

@@ -20,7 +20,7 @@ import mlxfill
 from mlxfill import Policy, Proposal
 from mlxfill.cli.demo.asks import demo_asks
 from mlxfill.plugins import PluginManager
-from mlxfill.testing import (
+from mlxfill_testing import (
     ARCHITECTURES,
     Guest,
     Script,

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mlxfill_model_tiny
-from mlxfill import read_calls
+from mlxfill import load_tokenizer, read_calls
 from mlxfill.engine.sections import reply_apart
-from mlxfill.testing import folder_tokenizer
 from mlxfill.tool_calls.formats import FORMATS
 from mlxfill_serve.reply import (
     CallArguments,
@@ -117,7 +116,7 @@ def tokenizer_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
         settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
         settings["tool_parser_type"] = PARSERS.get(family)
         (folder / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
-        return folder_tokenizer(folder)
+        return load_tokenizer(folder)
 
     return cache(made)
 

@@ -18,8 +18,7 @@ import pytest
 import mlxfill
 import mlxfill_model_tiny
 import mlxfill_serve
-from mlxfill import Schema
-from mlxfill.testing import folder_tokenizer
+from mlxfill import Schema, load_tokenizer
 from mlxfill_constrain import Vocabulary
 from mlxfill_serve.callform import UnknownFormError, known_form
 from mlxfill_serve.callgrammar import CallGrammar
@@ -165,7 +164,7 @@ def _ends(tokenizer: Any, token: int) -> bool:
 def test_whatever_the_grammar_allows_is_calls_with_legal_arguments(
     folder_of: Any, family: str, *, special: bool
 ) -> None:
-    tokenizer: Any = folder_tokenizer(folder_of(family))
+    tokenizer: Any = load_tokenizer(folder_of(family))
     if special and family in MARKUP:
         tokenizer.add_tokens(MARKUP[family], special_tokens=True)
     form = known_form(tokenizer, {})
@@ -229,11 +228,11 @@ def test_a_server_makes_the_calls_that_are_asked_for(folder_of: Any, family: str
 @pytest.mark.parametrize("family", ["llama_python_tag", "silent", "raising", "listed_arguments"])
 def test_a_template_without_calls_that_mlx_lm_reads_is_told_so(folder_of: Any, family: str) -> None:
     with pytest.raises(UnknownFormError):
-        known_form(folder_tokenizer(folder_of(family)), {})
+        known_form(load_tokenizer(folder_of(family)), {})
 
 
 def test_an_argument_that_no_template_of_its_kind_writes_is_named(folder_of: Any) -> None:
-    tokenizer: Any = folder_tokenizer(folder_of("gemma"))
+    tokenizer: Any = load_tokenizer(folder_of("gemma"))
     form = known_form(tokenizer, {})
     nested = [tool("save", ["record"], record={"type": "object"})]
     with pytest.raises(UnknownFormError, match="'record' of 'save'"):

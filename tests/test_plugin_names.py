@@ -13,7 +13,7 @@ from mlxfill.cli import main
 from mlxfill.config import load_config
 from mlxfill.plugins import PluginManager
 from mlxfill.plugins.advice import FIRST_PARTY
-from mlxfill.testing.installed import FakeSite
+from mlxfill_testing.installed import FakeSite
 
 
 def test_without_a_list_fixed_text_comes_before_echoes_and_echoes_before_lookups() -> None:

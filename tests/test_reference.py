@@ -14,8 +14,8 @@ import pytest
 from mlx_lm.models.cache import KVCache
 
 import mlxfill
-from mlxfill.testing import tiny_folder
-from mlxfill.testing.installed import FakeSite
+from mlxfill_testing import tiny_folder
+from mlxfill_testing.installed import FakeSite
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -12,8 +12,8 @@ from mlx_lm.utils import MODEL_REMAPPING
 from mlxfill.model.target import Target
 from mlxfill.rewind.window import prove_rewind
 from mlxfill.rows.proof import prove_rows
-from mlxfill.testing import shared_model
-from mlxfill.testing.architectures import ROUNDED_BY, UNEQUAL, UNTRIED, model_files
+from mlxfill_testing import shared_model
+from mlxfill_testing.architectures import ROUNDED_BY, UNEQUAL, UNTRIED, model_files
 from pages import ROOT, row
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, cast
 
 from attrs import frozen
 
-from mlxfill import contracts
+from mlxfill import contracts, sampling
 from mlxfill.model import compiled
-from mlxfill.rewind import mark
+from mlxfill.rewind import mark, window
 from pages import described, item, told_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 SECTION = re.compile(r"^# --- (.+?) -+$", re.MULTILINE)
 DEFAULT = re.compile(r"(?<=[\w\]])=(?=\w)")
 ELSEWHERE = {
-    "drafters": ((mark, "CacheMark"), (compiled, "CompiledForward")),
+    "drafters": ((mark, "CacheMark"), (compiled, "CompiledForward"), (sampling, "Chooser")),
+    "rewinders": ((window, "CacheWindow"),),
 }
 """Public classes of other modules, by the section that they end."""
 

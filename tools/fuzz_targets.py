@@ -159,7 +159,7 @@ def tiny() -> Engine:
 @cache
 def templated() -> Engine:
     """A random model whose template changes."""
-    from mlxfill.testing import shared_model, tiny_tokenizer
+    from mlxfill_testing import shared_model, tiny_tokenizer
 
     return Engine(shared_model("llama"), tiny_tokenizer(), plugins=SOURCES, config=FREE)
 

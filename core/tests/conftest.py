@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mlxfill.testing.installed import FakeSite
+from mlxfill_testing.installed import FakeSite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

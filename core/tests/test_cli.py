@@ -11,12 +11,12 @@ import pytest
 
 from mlxfill.cli import main
 from mlxfill.plugins import Catalogue
-from mlxfill.testing.installed import HEADER
+from mlxfill_testing.installed import HEADER
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mlxfill.testing.installed import FakeSite
+    from mlxfill_testing.installed import FakeSite
 
 pytestmark = pytest.mark.usefixtures("workplace")
 

@@ -13,7 +13,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from mlxfill import CompiledForward
 from mlxfill.model.compiled import PAGE, capacity
-from mlxfill.testing import VOCAB, differences, shared_model
+from mlxfill_testing import VOCAB, differences, shared_model
 
 
 def ids(count: int, start: int = 0) -> mx.array:

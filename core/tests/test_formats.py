@@ -11,7 +11,7 @@ import pytest
 
 import mlxfill
 from mlxfill import DrafterError, PluginError
-from mlxfill.testing import engine_with, shared_model, tiny_folder
+from mlxfill_testing import engine_with, shared_model, tiny_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

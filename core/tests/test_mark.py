@@ -9,7 +9,7 @@ import pytest
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from mlxfill import CacheMark
-from mlxfill.testing.models import ARCHITECTURES, VOCAB, tiny_model
+from mlxfill_testing.models import ARCHITECTURES, VOCAB, tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

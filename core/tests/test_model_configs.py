@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import mlxfill
 from mlxfill import ModelError
-from mlxfill.testing import tiny_folder
+from mlxfill_testing import tiny_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

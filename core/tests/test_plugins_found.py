@@ -12,12 +12,12 @@ import pytest
 from mlxfill import ConfigError, InputError, PluginError, load_config
 from mlxfill.plugins import PluginManager, scan
 from mlxfill.plugins.advice import missing
-from mlxfill.testing.installed import HEADER
+from mlxfill_testing.installed import HEADER
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mlxfill.testing.installed import FakeSite
+    from mlxfill_testing.installed import FakeSite
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -355,7 +355,7 @@ def test_two_distributions_that_claim_one_name_are_both_named(site: FakeSite) ->
 def test_a_distribution_found_twice_counts_once(
     site: FakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mlxfill.testing.installed import FakeSite
+    from mlxfill_testing.installed import FakeSite
 
     site.add("same", distribution="Same_Owner", version="1.0")
     newer = FakeSite(tmp_path / "newer")

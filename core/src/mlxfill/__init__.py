@@ -7,9 +7,9 @@
     with mlxfill.load("tiny") as engine:
         print(engine.generate("Which files changed?").text)
 
-The names below are all there is for programs and plugins, with ``mlxfill.rules`` for settings and
-``mlxfill.testing`` for tests.  Each is imported when it is first used: ``import mlxfill`` itself
-needs neither mlx nor transformers.
+The names below are all there is for programs and plugins, with ``mlxfill.rules`` for settings.
+Each is imported when it is first used: ``import mlxfill`` itself needs neither mlx nor
+transformers.
 """
 
 from __future__ import annotations
@@ -77,9 +77,11 @@ if TYPE_CHECKING:
     from mlxfill.messages import for_template
     from mlxfill.model.compiled import CompiledForward
     from mlxfill.model.formats import FolderFormat, folder_format
-    from mlxfill.plugins import installed_plugin
+    from mlxfill.model.loading import load_tokenizer
+    from mlxfill.plugins import PluginManager, installed_plugin
     from mlxfill.rewind.mark import CacheMark
-    from mlxfill.sampling import Sampling
+    from mlxfill.rewind.window import CacheWindow
+    from mlxfill.sampling import Chooser, Sampling
     from mlxfill.tool_calls.read import read_calls
     from mlxfill.whole import replacing
 
@@ -91,8 +93,10 @@ __all__ = [
     "CacheMark",
     "CacheMismatchError",
     "CacheRewinder",
+    "CacheWindow",
     "Checkpoint",
     "CheckpointError",
+    "Chooser",
     "CompiledForward",
     "Config",
     "ConfigError",
@@ -116,6 +120,7 @@ __all__ = [
     "ModelNotFoundError",
     "Piece",
     "PluginError",
+    "PluginManager",
     "Policy",
     "Prompt",
     "PromptCache",
@@ -142,6 +147,7 @@ __all__ = [
     "installed_plugin",
     "load",
     "load_config",
+    "load_tokenizer",
     "read_calls",
     "replacing",
     "standard_output",
@@ -152,12 +158,15 @@ _HOMES = {
     "Audit": "mlxfill.engine.audit",
     "AuditedRun": "mlxfill.engine.audit",
     "CacheMark": "mlxfill.rewind.mark",
+    "CacheWindow": "mlxfill.rewind.window",
     "Checkpoint": "mlxfill.engine",
+    "Chooser": "mlxfill.sampling",
     "CompiledForward": "mlxfill.model.compiled",
     "Config": "mlxfill.config",
     "Engine": "mlxfill.engine",
     "FolderFormat": "mlxfill.model.formats",
     "Piece": "mlxfill.engine",
+    "PluginManager": "mlxfill.plugins",
     "Prompt": "mlxfill.engine.prompt",
     "PromptCache": "mlxfill.engine",
     "PromptScores": "mlxfill.engine.promptscores",
@@ -176,6 +185,7 @@ _HOMES = {
     "installed_plugin": "mlxfill.plugins",
     "load": "mlxfill.engine",
     "load_config": "mlxfill.config",
+    "load_tokenizer": "mlxfill.model.loading",
     "read_calls": "mlxfill.tool_calls.read",
     "replacing": "mlxfill.whole",
     "standard_output": "mlxfill.cli.tables",

@@ -165,7 +165,10 @@ def position_seed(seed: int, position: int) -> int:
 
 
 class Chooser:
-    """Chooses one token a row of log-probabilities, by (seed, position)."""
+    """Chooses one token a row of log-probabilities, by (seed, position).
+
+    It is the ``DraftSampling`` that drafters are handed; their tests make one of a ``Sampling``.
+    """
 
     def __init__(self, sampling: Sampling, sampler: Sampler | None = None) -> None:
         """``sampling`` must carry a seed; an mlx-lm ``sampler`` takes the place of its filters."""

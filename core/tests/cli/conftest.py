@@ -13,7 +13,7 @@ from attrs import frozen
 from mlx.utils import tree_flatten
 
 from mlxfill.cli import main
-from mlxfill.testing import ARCHITECTURES, tiny_model, tiny_tokenizer
+from mlxfill_testing import ARCHITECTURES, tiny_model, tiny_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mlxfill
-from mlxfill.testing.installed import HEADER
+from mlxfill_testing.installed import HEADER
 
 if TYPE_CHECKING:
-    from mlxfill.testing.installed import FakeSite
+    from mlxfill_testing.installed import FakeSite
 
 SOURCE = """
 class Source:

@@ -16,10 +16,10 @@ import pytest
 
 import mlxfill
 from mlxfill.engine.checkpoint.lock import CheckpointLock
-from mlxfill.testing.installed import HEADER
+from mlxfill_testing.installed import HEADER
 
 if TYPE_CHECKING:
-    from mlxfill.testing.installed import FakeSite
+    from mlxfill_testing.installed import FakeSite
 
 SLOWEST_START_S = 120
 REQUESTS: tuple[Any, ...] = (

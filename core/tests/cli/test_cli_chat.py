@@ -10,11 +10,11 @@ import pytest
 import mlxfill
 from mlxfill.cli.conversation import Conversation, as_message
 from mlxfill.engine.results import Result, Stats
-from mlxfill.testing import engine_with, shared_model
-from mlxfill.testing.installed import HEADER
+from mlxfill_testing import engine_with, shared_model
+from mlxfill_testing.installed import HEADER
 
 if TYPE_CHECKING:
-    from mlxfill.testing.installed import FakeSite
+    from mlxfill_testing.installed import FakeSite
 
 CUT = "stopped at max_tokens 8: -m N allows more\n"
 INTERRUPT = (

@@ -14,13 +14,13 @@ from mlxfill import BackendMissingError
 from mlxfill.cli.doctor import machine
 from mlxfill.cli.doctor.model import verdict
 from mlxfill.policy.cost import CostCurve
-from mlxfill.testing import tiny_folder
-from mlxfill.testing.installed import HEADER
+from mlxfill_testing import tiny_folder
+from mlxfill_testing.installed import HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mlxfill.testing.installed import FakeSite
+    from mlxfill_testing.installed import FakeSite
 
 BUNDLED = "/env/lib/python3.11/site-packages/mlx_cpu.libs/libblas-bd8a282c.so.3.10.0"
 OPENBLAS = "/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3"

@@ -17,10 +17,10 @@ import pytest
 
 import mlxfill
 from mlxfill.plugins import Catalogue
-from mlxfill.testing.installed import HEADER
+from mlxfill_testing.installed import HEADER
 
 if TYPE_CHECKING:
-    from mlxfill.testing.installed import FakeSite
+    from mlxfill_testing.installed import FakeSite
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 SOURCE = """

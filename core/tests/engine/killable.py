@@ -16,7 +16,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxfill.testing import engine_with, shared_model
+from mlxfill_testing import engine_with, shared_model
 
 PROMPT = [7, 30, 9, 30, 11, 4]
 COUNT = 120

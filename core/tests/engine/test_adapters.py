@@ -21,7 +21,7 @@ from mlxfill import (
     ModelNotFoundError,
     RowScheduler,
 )
-from mlxfill.testing import Guest, engine_with, tiny_model
+from mlxfill_testing import Guest, engine_with, tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
 
 from mlxfill import Policy, Proposal
-from mlxfill.testing import (
+from mlxfill_testing import (
     ARCHITECTURES,
     ROUNDED,
     VOCAB,

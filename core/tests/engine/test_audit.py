@@ -14,7 +14,7 @@ from mlxfill import InputError, Policy, RowScheduler
 from mlxfill.engine.audit import Audit, Difference
 from mlxfill.engine.replay import gap_moved
 from mlxfill.rewind.window import CacheWindow
-from mlxfill.testing import (
+from mlxfill_testing import (
     Guest,
     Script,
     ScriptedDrafter,

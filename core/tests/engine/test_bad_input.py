@@ -23,7 +23,7 @@ from mlxfill import (
     load_config,
 )
 from mlxfill.plugins import PluginManager
-from mlxfill.testing import (
+from mlxfill_testing import (
     VOCAB,
     Guest,
     Script,
@@ -37,7 +37,7 @@ from mlxfill.testing import (
 )
 
 if TYPE_CHECKING:
-    from mlxfill.testing.installed import FakeSite
+    from mlxfill_testing.installed import FakeSite
 
 PROMPT = [7, 30, 9]
 CHAT = [{"role": "user", "content": "hi"}]

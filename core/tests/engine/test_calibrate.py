@@ -14,7 +14,7 @@ from diaries import diary_model
 from mlxfill.model.target import Target
 from mlxfill.policy import calibration
 from mlxfill.policy.cost import CostCurve
-from mlxfill.testing import Guest, engine_with, plain, shared_model
+from mlxfill_testing import Guest, engine_with, plain, shared_model
 
 if TYPE_CHECKING:
     from pathlib import Path

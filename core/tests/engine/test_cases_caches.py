@@ -14,7 +14,7 @@ from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
 
 from diaries import diary_model
 from mlxfill import DrafterError, Policy, PromptCache, Proposal
-from mlxfill.testing import (
+from mlxfill_testing import (
     VOCAB,
     Guest,
     Script,

@@ -15,7 +15,7 @@ from attrs import define, field
 from mlx_lm.models.cache import make_prompt_cache
 
 from mlxfill import Policy, Proposal
-from mlxfill.testing import (
+from mlxfill_testing import (
     VOCAB,
     Guest,
     Script,

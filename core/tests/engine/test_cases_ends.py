@@ -15,7 +15,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from mlxfill import InputError, PromptCache
-from mlxfill.testing import (
+from mlxfill_testing import (
     Guest,
     differences,
     engine_with,

@@ -14,7 +14,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 import mlxfill
 from mlxfill import Checkpoint, CheckpointError, InputError, Policy
-from mlxfill.testing import (
+from mlxfill_testing import (
     ARCHITECTURES,
     Guest,
     engine_with,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from mlxfill import Checkpoint, CheckpointError, InputError, Sampling, Stats
 from mlxfill.engine.checkpoint.capture import LIVE
 from mlxfill.engine.options import Options
-from mlxfill.testing import Guest, engine_with, shared_model
+from mlxfill_testing import Guest, engine_with, shared_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable

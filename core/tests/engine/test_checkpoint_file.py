@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import mlxfill
 from full_disk import full_after
 from mlxfill import Checkpoint, CheckpointError
-from mlxfill.testing import engine_with, plain, shared_model, tiny_folder
+from mlxfill_testing import engine_with, plain, shared_model, tiny_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -263,7 +263,7 @@ def killable() -> Iterator[Killable]:
 
 def test_a_program_may_end_in_the_middle_of_a_reply(tmp_path: Path) -> None:
     program = """
-from mlxfill.testing import engine_with, shared_model
+from mlxfill_testing import engine_with, shared_model
 engine = engine_with(shared_model("llama"))
 options = {"max_tokens": 99, "eos_token_ids": (), "checkpoint_every": 2}
 unread = engine.stream([3, 4], checkpoint="unread", **options)

@@ -12,7 +12,7 @@ import pytest
 from mlxfill import Checkpoint
 from mlxfill.engine.checkpoint import keeper
 from mlxfill.engine.options import Options
-from mlxfill.testing import engine_with, shared_model
+from mlxfill_testing import engine_with, shared_model
 
 if TYPE_CHECKING:
     from pathlib import Path

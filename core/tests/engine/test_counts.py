@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlxfill import Policy, Proposal
-from mlxfill.testing import (
+from mlxfill_testing import (
     Guest,
     ScriptedSource,
     engine_with,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlxfill import Policy, Proposal, Request, hookimpl
-from mlxfill.testing import Guest, engine_with, shared_model
+from mlxfill_testing import Guest, engine_with, shared_model
 
 PROMPT = [5, 9, 5, 9, 5]
 OFFERED = (11, 12, 13, 14, 15)

@@ -11,7 +11,7 @@ from mlx_lm.tokenizer_utils import NewlineTokenizer, TokenizerWrapper
 
 from mlxfill import Checkpoint, Engine, stream_generate
 from mlxfill.engine.text import TextStream
-from mlxfill.testing import shared_model
+from mlxfill_testing import shared_model
 from tokenizers_of import tokenizers_by_kind
 
 KINDS = tuple(tokenizers_by_kind())

@@ -15,7 +15,7 @@ from mlxfill.model.target import Target
 from mlxfill.policy.cost import CostCurve
 from mlxfill.policy.plan import Drafts, Gate
 from mlxfill.sampling import Chooser
-from mlxfill.testing import Guest, Script, ScriptedDrafter, engine_with, shared_model
+from mlxfill_testing import Guest, Script, ScriptedDrafter, engine_with, shared_model
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ import gc, os, sys
 import mlx.core as mx
 mx.set_default_device(mx.cpu)
 import mlxfill
-from mlxfill.testing import engine_with, shared_model, tiny_tokenizer
+from mlxfill_testing import engine_with, shared_model, tiny_tokenizer
 
 PROMPT, OPTIONS = [7, 30, 9, 30, 11, 4], {"max_tokens": 20, "eos_token_ids": (), "seed": 1}
 PATH = sys.argv[1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mlxfill.policy.acceptance import AcceptanceStats
 from mlxfill.policy.cost import CostCurve, points_from
 from mlxfill.policy.plan import Drafts, Gate
-from mlxfill.testing import Guest, engine_with, plain, shared_model
+from mlxfill_testing import Guest, engine_with, plain, shared_model
 
 PROMPT = [7, 30, 9, 30, 11, 4]
 

@@ -9,7 +9,7 @@ import mlx.nn as nn
 import pytest
 
 from mlxfill.model.target import Target
-from mlxfill.testing import VOCAB, shared_model, tiny_model
+from mlxfill_testing import VOCAB, shared_model, tiny_model
 
 ROWS = [3, 7, 20, 21, 63]
 KINDS: dict[str, dict[str, Any]] = {

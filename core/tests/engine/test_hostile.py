@@ -15,8 +15,8 @@ from attrs import frozen
 from diaries import diary_model
 from mlxfill import DrafterError, Engine, PluginError, load_config
 from mlxfill.plugins import PluginManager
-from mlxfill.testing import plain, shared_model, tiny_tokenizer
-from mlxfill.testing.installed import HEADER, FakeSite
+from mlxfill_testing import plain, shared_model, tiny_tokenizer
+from mlxfill_testing.installed import HEADER, FakeSite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

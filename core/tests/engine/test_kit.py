@@ -10,7 +10,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 import mlxfill
-from mlxfill.testing import (
+from mlxfill_testing import (
     ARCHITECTURES,
     EOS,
     ROUNDED,
@@ -30,7 +30,7 @@ from mlxfill.testing import (
     tiny_model,
     tiny_tokenizer,
 )
-from mlxfill.testing.architectures import model_files
+from mlxfill_testing.architectures import model_files
 
 PROMPT = [7, 30, 9, 30, 11, 4]
 

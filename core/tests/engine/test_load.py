@@ -14,14 +14,14 @@ from mlx.utils import tree_flatten
 from mlx_lm.tuner.utils import linear_to_lora_layers
 
 import mlxfill
-from mlxfill.testing import plain, reference_tokens, shared_model, tiny_folder, tiny_model
-from mlxfill.testing.installed import HEADER
+from mlxfill_testing import plain, reference_tokens, shared_model, tiny_folder, tiny_model
+from mlxfill_testing.installed import HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mlxfill.testing.installed import FakeSite
+    from mlxfill_testing.installed import FakeSite
 
 PROMPT = [7, 30, 9, 30, 11, 4]
 

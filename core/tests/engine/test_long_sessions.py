@@ -11,7 +11,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from mlxfill import Stats
 from mlxfill.engine.roles import check_roles
-from mlxfill.testing import engine_with, shared_model, tiny_tokenizer
+from mlxfill_testing import engine_with, shared_model, tiny_tokenizer
 
 
 class Watched(tuple[int, ...]):

@@ -10,7 +10,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 import mlxfill
 from mlxfill import InputError, TemplateError
-from mlxfill.testing import engine_with, shared_model, tiny_tokenizer
+from mlxfill_testing import engine_with, shared_model, tiny_tokenizer
 
 
 def read(*messages: Any) -> tuple[int, ...]:

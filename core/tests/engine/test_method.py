@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mlx_lm.models.cache import make_prompt_cache
 
 from mlxfill import InputError, PluginError, hookimpl
-from mlxfill.testing import (
+from mlxfill_testing import (
     VOCAB,
     Guest,
     engine_with,

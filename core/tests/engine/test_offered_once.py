@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mlxfill import Policy, Proposal
 from mlxfill.policy.cost import CostCurve
-from mlxfill.testing import Guest, Script, ScriptedSource, engine_with, plain, shared_model
+from mlxfill_testing import Guest, Script, ScriptedSource, engine_with, plain, shared_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,7 +21,7 @@ from mlx_lm.sample_utils import make_logits_processors
 
 from mlxfill import Sampling
 from mlxfill.sampling import Chooser
-from mlxfill.testing import (
+from mlxfill_testing import (
     ARCHITECTURES,
     EOS,
     ROUNDED,

@@ -10,7 +10,7 @@ import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from mlxfill import Engine, Fault, Request, TemplateError
-from mlxfill.testing import engine_with, shared_model, tiny_tokenizer
+from mlxfill_testing import engine_with, shared_model, tiny_tokenizer
 
 TURN = (
     "{{% for m in messages %}}<user>{{{{ m.content or '' }}}}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mlxfill import Policy, Proposal
 from mlxfill.model.target import Target
-from mlxfill.testing import (
+from mlxfill_testing import (
     ARCHITECTURES,
     ROUNDED,
     VOCAB,

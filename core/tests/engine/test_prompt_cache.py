@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from mlxfill.engine.prompt_store import Entry, PromptStore, common, packed
-from mlxfill.testing import Guest, engine_with, plain, shared_model
+from mlxfill_testing import Guest, engine_with, plain, shared_model
 
 COUNT = 12
 OPTIONS: dict[str, Any] = {"max_tokens": COUNT, "eos_token_ids": ()}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mlxfill import PromptCache, RowScheduler
 from mlxfill.rows.proof import Readings, prove_readings
-from mlxfill.testing import (
+from mlxfill_testing import (
     VOCAB,
     Guest,
     Script,

@@ -9,7 +9,7 @@ from weakref import ref
 import pytest
 
 from mlxfill import Engine, RowScheduler
-from mlxfill.testing import Guest, Script, ScriptedSource, engine_with, tiny_model
+from mlxfill_testing import Guest, Script, ScriptedSource, engine_with, tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

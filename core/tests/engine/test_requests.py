@@ -14,7 +14,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from diaries import Diary
 from mlxfill import CacheMismatchError, DrafterError, InputError, PromptCache
-from mlxfill.testing import (
+from mlxfill_testing import (
     ARCHITECTURES,
     ROUNDED,
     Guest,

@@ -17,7 +17,7 @@ from mlxfill import ModelError
 from mlxfill.model.target import Target
 from mlxfill.rewind.entries import flat
 from mlxfill.rewind.window import CacheWindow, prove_rewind
-from mlxfill.testing import (
+from mlxfill_testing import (
     ARCHITECTURES,
     ROUNDED,
     ROUNDING,

@@ -9,7 +9,7 @@ import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from mlxfill import Engine, Fault, InputError, TemplateError
-from mlxfill.testing import engine_with, shared_model, tiny_tokenizer
+from mlxfill_testing import engine_with, shared_model, tiny_tokenizer
 
 WRITES_ANY = "{% for m in messages %}<user>{{ m.role }}: {{ m.content }}<end>{% endfor %}<reply>"
 KNOWS_FOUR = (

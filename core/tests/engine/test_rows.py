@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mlxfill import InputError, Policy, RowScheduler
 from mlxfill.model import hooks
-from mlxfill.testing import (
+from mlxfill_testing import (
     ARCHITECTURES,
     EOS,
     ROUNDED,

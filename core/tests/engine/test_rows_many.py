@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from mlxfill import RowScheduler
-from mlxfill.testing import engine_with, plain, shared_model
+from mlxfill_testing import engine_with, plain, shared_model
 
 if TYPE_CHECKING:
     from mlxfill import Engine

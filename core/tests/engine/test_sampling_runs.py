@@ -9,7 +9,7 @@ import pytest
 from mlx_lm.sample_utils import make_sampler
 
 from draws import SETTINGS, each_setting, generator, ids
-from mlxfill.testing import Guest, Script, ScriptedSource, engine_with, shared_model
+from mlxfill_testing import Guest, Script, ScriptedSource, engine_with, shared_model
 
 PROMPT = [7, 9, 11, 30, 7, 9]
 

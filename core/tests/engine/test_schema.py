@@ -22,7 +22,7 @@ from mlxfill import (
 from mlxfill.cli.decoding import Decoding
 from mlxfill.engine.options import make_options
 from mlxfill.plugins import PluginManager
-from mlxfill.testing import EOS, Guest, engine_with, plain, shared_model, tiny_model, tiny_tokenizer
+from mlxfill_testing import EOS, Guest, engine_with, plain, shared_model, tiny_model, tiny_tokenizer
 
 PROMPT = [5, 9, 5, 9]
 ANY = {"type": "object"}

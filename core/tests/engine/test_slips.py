@@ -9,7 +9,7 @@ import pytest
 
 import mlxfill
 from mlxfill import ConfigError, InputError
-from mlxfill.testing import engine_with, shared_model, tiny_tokenizer
+from mlxfill_testing import engine_with, shared_model, tiny_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mlxfill import InputError
-from mlxfill.testing import Guest, engine_with, plain, shared_model
+from mlxfill_testing import Guest, engine_with, plain, shared_model
 
 PROMPT = [5, 9, 5, 9, 5, 7]
 COUNT = 30

@@ -12,7 +12,7 @@ import pytest
 
 from mlxfill import DrafterError, ModelError
 from mlxfill.model.target import Target
-from mlxfill.testing import (
+from mlxfill_testing import (
     ARCHITECTURES,
     VOCAB,
     engine_with,

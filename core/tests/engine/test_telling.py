@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mlxfill.policy.cost import CostCurve
-from mlxfill.testing import Guest, Script, ScriptedDrafter, engine_with, plain, shared_model
+from mlxfill_testing import Guest, Script, ScriptedDrafter, engine_with, plain, shared_model
 
 if TYPE_CHECKING:
     from mlxfill.engine.drafter import Drafter

@@ -14,7 +14,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlxfill import Engine, ReplySections
 from mlxfill.engine.text import TextStream
 from mlxfill.model.detokenizer import with_exact_text
-from mlxfill.testing import (
+from mlxfill_testing import (
     VOCAB,
     Guest,
     engine_with,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from mlxfill.testing import engine_with, shared_model, tiny_tokenizer
+from mlxfill_testing import engine_with, shared_model, tiny_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from mlxfill.testing import Guest, engine_with, plain, shared_model
+from mlxfill_testing import Guest, engine_with, plain, shared_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable

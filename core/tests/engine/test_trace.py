@@ -15,7 +15,7 @@ from mlxfill import InputError, Policy, RowScheduler
 from mlxfill.engine.forward import Forwarder
 from mlxfill.policy.cost import CostCurve
 from mlxfill.rewind.window import CacheWindow
-from mlxfill.testing import (
+from mlxfill_testing import (
     ARCHITECTURES,
     Guest,
     Script,
@@ -110,7 +110,7 @@ def test_a_record_says_what_the_model_wrote_instead(trace: Any) -> None:
 
 
 def text(token: int) -> str:
-    from mlxfill.testing import tiny_tokenizer
+    from mlxfill_testing import tiny_tokenizer
 
     decoded: str = tiny_tokenizer().decode([token])
     return decoded

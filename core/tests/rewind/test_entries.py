@@ -22,7 +22,7 @@ from mlx_lm.models.cache import (
 
 from mlxfill import ModelError
 from mlxfill.rewind.entries import Restoring, builtin_rewinder, flat, is_plain
-from mlxfill.testing import differences
+from mlxfill_testing import differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

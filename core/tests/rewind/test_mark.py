@@ -16,7 +16,7 @@ from mlx_lm.models.cache import (
 )
 
 from mlxfill import CacheMark
-from mlxfill.testing import differences
+from mlxfill_testing import differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ from mlx_lm.models.cache import CacheList, KVCache, RotatingKVCache
 from mlxfill.model.target import Target
 from mlxfill.rewind.rings import wider_than_ring
 from mlxfill.rewind.window import prove_rewind
-from mlxfill.testing import shared_model
+from mlxfill_testing import shared_model
 
 
 class Asking:

@@ -12,7 +12,7 @@ from diaries import Diary, DiaryRewinder
 from mlxfill import ModelError
 from mlxfill.model.target import Target
 from mlxfill.rewind.window import CacheWindow, prove_rewind
-from mlxfill.testing import differences, shared_model
+from mlxfill_testing import differences, shared_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlx_lm.models.cache import KVCache
 
-from mlxfill.testing import tiny_model
+from mlxfill_testing import tiny_model
 
 
 class Diary(KVCache):

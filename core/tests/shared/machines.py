@@ -27,7 +27,7 @@ from mlxfill.policy.acceptance import AcceptanceStats
 from mlxfill.policy.cost import CostCurve
 from mlxfill.policy.plan import Gate
 from mlxfill.sampling import Chooser, Sampling
-from mlxfill.testing import Script, ScriptedDrafter
+from mlxfill_testing import Script, ScriptedDrafter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

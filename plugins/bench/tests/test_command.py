@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mlxfill.cli import main
-from mlxfill.testing.installed import HEADER, FakeSite
 from mlxfill_bench import effect, figures
+from mlxfill_testing.installed import HEADER, FakeSite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mlxfill
-from mlxfill.testing import engine_with
 from mlxfill_bench import SAMPLES, Plan, read_prompts
 from mlxfill_bench.prompts import unfit
+from mlxfill_testing import engine_with
 
 HI = {"role": "user", "content": "Hi."}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}

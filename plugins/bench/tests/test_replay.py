@@ -10,8 +10,8 @@ import pytest
 from attrs import define, evolve
 
 import mlxfill
-from mlxfill.testing import Guest, engine_with
 from mlxfill_bench import SHIPPED, Replayed, Session, Verdict, read_sessions, replay, verdicts
+from mlxfill_testing import Guest, engine_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

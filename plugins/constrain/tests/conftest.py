@@ -14,8 +14,8 @@ from mlx_lm.tokenizer_utils import load
 import mlxfill_model_tiny
 from mlxfill import Engine, load_config
 from mlxfill.plugins import PluginManager
-from mlxfill.testing import Guest, shared_model
 from mlxfill_constrain import plugin
+from mlxfill_testing import Guest, shared_model
 
 TINY = Path(mlxfill_model_tiny.__file__).parent / "models" / "target"
 IDS = 1024

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfill import InputError, Policy, Proposal
-from mlxfill.testing import Guest
 from mlxfill_constrain import ConstrainSettings, plugin
+from mlxfill_testing import Guest
 
 NAME = {
     "type": "object",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfill.testing import Guest
+from mlxfill_testing import Guest
 
 NAMES = st.sampled_from(["id", "name", "unit_price", "é", "a b", "n1", "is_open", 'q"q'])
 KINDS = ["llama", "qwen3_5", "gemma3_text"]

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from mlxfill.testing import check_proposal_source
 from mlxfill_fill_echo import EchoSettings, plugin
+from mlxfill_testing import check_proposal_source
 
 
 @pytest.mark.parametrize("settings", [EchoSettings(), EchoSettings(k=2, assert_=True)], ids=str)

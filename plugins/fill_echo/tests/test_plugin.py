@@ -11,8 +11,8 @@ import pytest
 from attrs import evolve
 
 import mlxfill_fill_echo
-from mlxfill.testing import Guest, engine_with, shared_model
 from mlxfill_fill_echo import EchoSettings, plugin
+from mlxfill_testing import Guest, engine_with, shared_model
 
 if TYPE_CHECKING:
     from mlxfill import Engine, Result

@@ -17,8 +17,7 @@ import pytest
 from attrs import field, frozen
 
 import mlxfill_model_tiny
-from mlxfill import Limits, Request, Sampling, TemplateError
-from mlxfill.testing import folder_tokenizer
+from mlxfill import Limits, Request, Sampling, TemplateError, load_tokenizer
 from mlxfill_fill_strict import StrictSettings, StrictSource
 from mlxfill_fill_strict.plugin import mlxfill_proposal_sources
 
@@ -165,7 +164,7 @@ class Families:
             shutil.copy(HERE / "templates" / f"{name}.jinja", folder / "chat_template.jinja")
         settings["clean_up_tokenization_spaces"] = False
         (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
-        tokenizer = folder_tokenizer(folder)
+        tokenizer = load_tokenizer(folder)
         if special and name in MARKUP:
             tokenizer.add_tokens(MARKUP[name], special_tokens=True)
         if tokenizer.bos_token is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from mlxfill.testing import check_proposal_source
 from mlxfill_fill_strict import StrictSettings, plugin
+from mlxfill_testing import check_proposal_source
 
 
 def test_the_source_conforms(families: Any, make_tool: Any) -> None:

@@ -9,9 +9,9 @@ import mlx.core as mx
 import pytest
 
 import mlxfill
-from mlxfill.testing import Guest
 from mlxfill_model_tiny import held_out_asks
 from mlxfill_serve.reply import CallBegun, CallBroken, Content, ReplyReader
+from mlxfill_testing import Guest
 
 if TYPE_CHECKING:
     import openai

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from mlxfill.testing import Guest
+from mlxfill_testing import Guest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

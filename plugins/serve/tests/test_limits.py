@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mlxfill.testing import Guest
 from mlxfill_serve import ServeSettings
+from mlxfill_testing import Guest
 
 if TYPE_CHECKING:
     import httpx

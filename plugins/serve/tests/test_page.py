@@ -15,7 +15,7 @@ from selenium.webdriver import Chrome, ChromeOptions, ChromeService, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-from mlxfill.testing import Guest
+from mlxfill_testing import Guest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from mlxfill.testing import check_draft_provider, check_proposal_source
 from mlxfill_spec_ngram import NgramSettings, plugin
+from mlxfill_testing import check_draft_provider, check_proposal_source
 
 each_setting = pytest.mark.parametrize(
     "settings",

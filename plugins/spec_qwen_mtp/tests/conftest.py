@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, settings
 from mlx.utils import tree_map_with_path, tree_unflatten
 
 from mlxfill import DraftKind, TargetView
-from mlxfill.testing import VOCAB, Guest, tiny_model
 from mlxfill_spec_qwen_mtp.chain import Head
 from mlxfill_spec_qwen_mtp.config import HeadConfig
 from mlxfill_spec_qwen_mtp.head import MtpHead, parameters
 from mlxfill_spec_qwen_mtp.provider import MtpProvider
+from mlxfill_testing import VOCAB, Guest, tiny_model
 
 # Windows and steps are bit-identical on the CPU with the BLAS of the wheel, not on every GPU.
 mx.set_default_device(mx.cpu)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mlxfill.testing import check_draft_provider
 from mlxfill_spec_qwen_mtp.chain import Head
 from mlxfill_spec_qwen_mtp.provider import MtpProvider
+from mlxfill_testing import check_draft_provider
 
 if TYPE_CHECKING:
     from collections.abc import Callable

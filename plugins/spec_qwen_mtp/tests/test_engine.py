@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfill import Policy, Result
-from mlxfill.testing import EOS, Guest, Script, ScriptedSource, engine_with, shared_model
+from mlxfill_testing import EOS, Guest, Script, ScriptedSource, engine_with, shared_model
 
 PROMPT = [7, 21, 3, 40, 55, 3, 12, 7, 21]
 WIDE = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}

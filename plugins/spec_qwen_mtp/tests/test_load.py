@@ -15,13 +15,13 @@ import pytest
 from mlxfill import DrafterError, Engine, InputError, Sampling
 from mlxfill.model.target import Target
 from mlxfill.sampling import Chooser
-from mlxfill.testing import VOCAB, shared_model, tiny_folder, tiny_model, tiny_tokenizer
 from mlxfill_spec_qwen_mtp import MtpSettings, plugin
 from mlxfill_spec_qwen_mtp.config import HeadConfig
 from mlxfill_spec_qwen_mtp.head import MtpHead, parameters
 from mlxfill_spec_qwen_mtp.provider import load_provider
 from mlxfill_spec_qwen_mtp.split import split
 from mlxfill_spec_qwen_mtp.tensors import Tensors, at_run_time
+from mlxfill_testing import VOCAB, shared_model, tiny_folder, tiny_model, tiny_tokenizer
 
 PROMPT = [7, 21, 3, 40, 55, 3, 12]
 LAYER_NORMS = ("input_layernorm", "post_attention_layernorm", "q_norm", "k_norm")

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from mlxfill import DraftCheckpoint, DrafterError, Sampling
 from mlxfill.model.target import Target
 from mlxfill.sampling import Chooser
-from mlxfill.testing import VOCAB, shared_model
 from mlxfill_spec_qwen_mtp.chain import CHUNK, Head
 from mlxfill_spec_qwen_mtp.rows import MtpRows
+from mlxfill_testing import VOCAB, shared_model
 
 if TYPE_CHECKING:
     from mlxfill_spec_qwen_mtp.head import MtpHead

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from mlxfill import DraftKind
-from mlxfill.testing import VOCAB, Guest
 from mlxfill_spec_two_model import TwoModelSettings
 from mlxfill_spec_two_model.chain import DraftModel
 from mlxfill_spec_two_model.provider import TwoModelProvider
+from mlxfill_testing import VOCAB, Guest
 
 # Windows and steps are bit-identical on the CPU with the BLAS of the wheel, not on every GPU.
 mx.set_default_device(mx.cpu)

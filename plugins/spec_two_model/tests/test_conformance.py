@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mlxfill.testing import VOCAB, check_draft_provider, shared_model
 from mlxfill_spec_two_model import TwoModelSettings
 from mlxfill_spec_two_model.chain import DraftModel
 from mlxfill_spec_two_model.provider import TwoModelProvider
+from mlxfill_testing import VOCAB, check_draft_provider, shared_model
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3_5"])

@@ -15,7 +15,8 @@ from mlx_lm.generate import speculative_generate_step
 
 from mlxfill import Policy, Result
 from mlxfill.model import reading
-from mlxfill.testing import (
+from mlxfill_spec_two_model import TwoModelSettings
+from mlxfill_testing import (
     EOS,
     VOCAB,
     Guest,
@@ -26,7 +27,6 @@ from mlxfill.testing import (
     shared_model,
     tiny_model,
 )
-from mlxfill_spec_two_model import TwoModelSettings
 
 PROMPT = [7, 21, 3, 40, 55, 3, 12, 7, 21]
 WIDE = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}

@@ -16,9 +16,9 @@ from mlx.utils import tree_flatten
 from mlxfill import DrafterError, Engine, InputError, Sampling, TargetView
 from mlxfill.model.target import Target
 from mlxfill.sampling import Chooser
-from mlxfill.testing import ARCHITECTURES, shared_model, tiny_model, tiny_tokenizer
 from mlxfill_spec_two_model import TwoModelSettings, plugin
 from mlxfill_spec_two_model.provider import fingerprint, load_provider
+from mlxfill_testing import ARCHITECTURES, shared_model, tiny_model, tiny_tokenizer
 
 PROMPT = [7, 21, 3, 40, 55, 3, 12]
 

@@ -14,9 +14,9 @@ from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 from mlxfill import DraftCheckpoint, DrafterError, Sampling
 from mlxfill.sampling import Chooser
-from mlxfill.testing import ROUNDED, ROUNDING, VOCAB, differences, shared_model
 from mlxfill_spec_two_model.chain import CHUNK, DraftModel
 from mlxfill_spec_two_model.rows import TwoModelRows
+from mlxfill_testing import ROUNDED, ROUNDING, VOCAB, differences, shared_model
 
 PROMPT = [7, 21, 3, 40, 55, 3, 12]
 KINDS = ["llama", "qwen3_moe", "gemma3_text", "gpt_oss", "qwen3_5", "lfm2", "mamba2", "falcon_h1"]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mlxfill.cli import audit, chat, config, generate, plugins, resume
 from mlxfill.cli.demo.command import demo
 from mlxfill.cli.doctor.command import doctor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def build() -> typer.Typer:
@@ -29,6 +32,24 @@ def build() -> typer.Typer:
     app.add_typer(plugins.app, name="plugins")
     app.add_typer(config.app, name="config")
     return app
+
+
+def unknown_command(group: Any, arguments: Sequence[str]) -> str | None:  # noqa: ANN401 - typer's own
+    """The words of a command that ``group`` does not have; None for one that it has.
+
+    "" where the words end at a group, or go on with an option: a help page is wanted.
+    """
+    words: list[str] = []
+    for word in arguments:
+        if not hasattr(group, "commands"):
+            return None
+        if word.startswith("-"):
+            return ""
+        words.append(word)
+        group = group.commands.get(word)
+        if group is None:
+            return " ".join(words)
+    return "" if hasattr(group, "commands") else None
 
 
 def _show_version(wanted: bool) -> None:

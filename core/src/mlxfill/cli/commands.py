@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.main import get_group
 
+from mlxfill.cli.app import unknown_command
 from mlxfill.errors import InputError
 from mlxfill.installing import pip_install
 from mlxfill.plugins import PluginManager, scan
@@ -19,71 +20,83 @@ if TYPE_CHECKING:
 ELSEWHERE = {
     "bench": "mlxfill-bench",
     "mtp": "mlxfill-spec-qwen-mtp",
+    "plugins new": "mlxfill-testing",
     "serve": "mlxfill-serve",
     "tune": "mlxfill-bench",
 }
 """Commands of plugins that the documentation speaks of, and the distributions that bring them."""
 
 
-def announce(app: typer.Typer) -> None:
-    """Put the commands that plugins announce in their metadata on the help page of ``app``."""
-    own = get_group(app).commands
+def announce(group: Any) -> None:  # noqa: ANN401
+    """Put the commands that plugins announce in their metadata on the help pages of ``group``."""
     for name, claims in sorted(scan().commands.items()):
-        if name not in own:
-            app.command(name, help=claims[0].summary)(_announced)
+        *groups, command = name.split()
+        app = _new_app()
+        app.command(command, help=claims[0].summary)(_announced)
+        for word in reversed(groups):
+            outer = _new_app()
+            outer.add_typer(app, name=word)
+            app = outer
+        _merge(group, get_group(app))
 
 
 def _announced() -> None:
     """Stand for a command on the help page."""
 
 
-def add_command(app: typer.Typer, word: str, invocation: Invocation) -> None:
-    """Let the plugin that announces the command ``word`` add it to ``app``.
+def add_command(group: Any, words: str, invocation: Invocation) -> None:  # noqa: ANN401
+    """Let the plugin that announces the command ``words`` add it to ``group``.
 
-    A word that no plugin announces may be a command all the same: every plugin that is on adds
-    its commands.
+    Words that no plugin announces may be a command all the same: every plugin that is on adds its
+    commands.
 
     :raises PluginError: the announced command cannot be had.
     :raises ConfigError: the config is wrong.
     :raises InputError: its plugin is not installed.
     """
     catalogue = scan()
-    if word in catalogue.commands:
-        owner = catalogue.owner("command", catalogue.commands[word])
-        added = _announced_commands(owner, word, invocation)
-    else:
-        added = _any_commands(invocation)
-        if word in ELSEWHERE and word not in get_group(added).commands:
-            raise InputError(
-                f"the command {word!r} comes with a plugin: {pip_install(ELSEWHERE[word])}"
-            )
-    app.add_typer(added)  # without a name: its commands stand beside those of the core
+    if words in catalogue.commands:
+        owner = catalogue.owner("command", catalogue.commands[words])
+        _merge(group, _announced_commands(owner, words, invocation))
+        return
+    _merge(group, _any_commands(invocation))
+    if words in ELSEWHERE and unknown_command(group, words.split()):
+        raise InputError(
+            f"the command {words!r} comes with a plugin: {pip_install(ELSEWHERE[words])}"
+        )
 
 
-def _announced_commands(owner: Claim, word: str, invocation: Invocation) -> typer.Typer:
-    manager, added = PluginManager.only(owner, invocation.config()), typer.Typer()
+def _merge(group: Any, added: Any) -> None:  # noqa: ANN401
+    """Put the commands of ``added`` beside those of ``group``, which keeps its own."""
+    for name, command in added.commands.items():
+        own = group.commands.setdefault(name, command)
+        if own is not command and hasattr(own, "commands") and hasattr(command, "commands"):
+            _merge(own, command)
+
+
+def _announced_commands(owner: Claim, words: str, invocation: Invocation) -> Any:  # noqa: ANN401
+    manager, added = PluginManager.only(owner, invocation.config()), _new_app()
     manager.register_commands(added)
     if manager.faults:
         raise owner.broken(f"fails to add its commands: {manager.faults[0].message}")
-    cause = _mistake(added)
-    if cause:
-        raise owner.broken(f"fails to add its commands: {cause}")
-    if word not in get_group(added).commands:
-        raise owner.broken(f"announces the command {word!r} and does not add it")
-    return added
-
-
-def _any_commands(invocation: Invocation) -> typer.Typer:
-    """Nobody asked for these plugins: what is wrong with them does not matter here."""
-    added = typer.Typer()
-    PluginManager.load(invocation.config(), tolerant=True).register_commands(added)
-    return typer.Typer() if _mistake(added) else added
-
-
-def _mistake(app: typer.Typer) -> str:
-    """What is wrong with the signature of a command, "" for nothing."""
     try:
-        get_group(app)
-    except Exception as error:  # noqa: BLE001 - typer raises many kinds
-        return one_line(error)
-    return ""
+        group = get_group(added)
+    except Exception as error:  # typer raises many kinds
+        raise owner.broken(f"fails to add its commands: {one_line(error)}") from error
+    if unknown_command(group, words.split()):
+        raise owner.broken(f"announces the command {words!r} and does not add it")
+    return group
+
+
+def _any_commands(invocation: Invocation) -> Any:  # noqa: ANN401
+    """Nobody asked for these plugins: what is wrong with them does not matter here."""
+    added = _new_app()
+    PluginManager.load(invocation.config(), tolerant=True).register_commands(added)
+    try:
+        return get_group(added)
+    except Exception:  # noqa: BLE001 - typer raises many kinds
+        return get_group(_new_app())
+
+
+def _new_app() -> typer.Typer:
+    return typer.Typer(rich_markup_mode=None)  # plain help pages, as those of the core

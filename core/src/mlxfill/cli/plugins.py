@@ -1,4 +1,4 @@
-"""``mlxfill plugins list``, ``mlxfill plugins info`` and ``mlxfill plugins new``."""
+"""``mlxfill plugins list`` and ``mlxfill plugins info``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import attrs
 import typer
 
 from mlxfill.cli.invocation import invocation
-from mlxfill.cli.new.command import new
 from mlxfill.installing import pip_install
 
 if TYPE_CHECKING:
     from mlxfill.cli.survey import Status
 
-app = typer.Typer(help="Show the plugins that are installed, or begin a new one.")
-app.command()(new)
+app = typer.Typer(help="Show the plugins that are installed.")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

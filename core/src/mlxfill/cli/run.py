@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.main import get_group
 
-from mlxfill.cli.app import build
+from mlxfill.cli.app import build, unknown_command
 from mlxfill.cli.blanks import refuse_blanks
 from mlxfill.cli.encoding import speak_utf8
 from mlxfill.cli.invocation import Invocation, take_options
@@ -61,16 +61,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(invocation: Invocation, arguments: list[str]) -> int:
-    app = build()
-    word = arguments[0]
-    if word not in get_group(app).commands:
+    group = get_group(build())
+    words = unknown_command(group, arguments)
+    if words is not None:
         from mlxfill.cli.commands import add_command, announce
 
-        if word.startswith("-"):
-            announce(app)
+        if words:
+            add_command(group, words, invocation)
         else:
-            add_command(app, word, invocation)
-    group = get_group(app)
+            announce(group)
     refuse_blanks(group, arguments)
     try:
         code = group.main(arguments, prog_name="mlxfill", standalone_mode=False, obj=invocation)

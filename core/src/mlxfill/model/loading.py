@@ -18,6 +18,7 @@ from mlxfill.nearest import did_you_mean
 from mlxfill.tool_calls.formats import with_calls
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
     import mlx.core as mx
@@ -127,6 +128,13 @@ def load_model(
     if shared:
         _split(model, group, path)
     return model, tokenizer, dict(config)
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Any:  # noqa: ANN401 - mlx-lm's wrapper
+    """The tokenizer of a model's folder, in mlx-lm's wrapper, as ``mlxfill.load`` uses it."""
+    from mlx_lm.tokenizer_utils import load
+
+    return with_calls(load(Path(path)))
 
 
 def _why(path: Path, error: BaseException) -> str:

@@ -35,10 +35,22 @@ class CacheWindow:
     ``supported`` is False when some entry has no rewinder; ``unsupported`` names it.
     """
 
-    def __init__(self, target: Target, cache: list[Any], make: MakeRewinder | None = None) -> None:
-        """``make`` is asked after mlx-lm's own kinds (the plugins' rewinder hook)."""
+    def __init__(
+        self,
+        target: Target,
+        cache: list[Any],
+        make: MakeRewinder | None = None,
+        *,
+        make_first: bool = False,
+    ) -> None:
+        """``target``: ``Engine.target``.
+
+        :param make: called with an entry and its layer where mlxfill has no rewinder of its own.
+        :param make_first: call it for every entry, to try a rewinder beside mlxfill's own.
+        """
         self.target, self.cache = target, cache
-        self._make = make or (lambda _entry, _layer: None)
+        makers = [builtin_rewinder, make or (lambda _entry, _layer: None)]
+        self._makers = makers[::-1] if make_first else makers
         self._window = Window()
         self._entries: list[Any] = []
         self._rewinders: list[Any] = []
@@ -65,7 +77,8 @@ class CacheWindow:
     def _rewinder(self, entry: Any) -> CacheRewinder | None:  # noqa: ANN401
         """That of a kind nobody knows only where the model makes it: that one has been tried."""
         layer = TapedLayer(self._window, entry)
-        known = builtin_rewinder(entry, layer) or self._make(entry, layer)
+        first, second = self._makers
+        known = first(entry, layer) or second(entry, layer)
         if known is None and type(entry) in self.target.cache_kinds and is_plain(entry):
             return Restoring(entry, layer)
         return known

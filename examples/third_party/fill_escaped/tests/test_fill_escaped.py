@@ -11,7 +11,7 @@ import pytest
 from mlxfill_fill_escaped.plugin import EscapedSettings, mlxfill_proposal_sources
 
 import mlxfill
-from mlxfill.testing import check_proposal_source, tiny_request
+from mlxfill_testing import check_proposal_source, tiny_request
 
 PATH = 'open "C:\\new files\\table.txt" & tell me what it says'
 

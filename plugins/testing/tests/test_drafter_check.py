@@ -1,0 +1,335 @@
+"""The check of drafters finds what is planted in rows, checkpoints and answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from mlxfill import DraftCheckpoint, DrafterError
+from mlxfill_testing import ConformanceError, ConformanceWarning, check_draft_provider
+
+KNOWN = "known"
+
+
+class Rows:
+    """Right rows: what followed the pending token the last time."""
+
+    namespace: Any = "right"
+    tap_layers: Any = ()
+    prefill_mode: Any = "tail-split"
+    lists = True
+
+    def __init__(self, checkpoints: Sequence[Any]) -> None:
+        self.known: list[list[int]] = []
+        self.pending: list[int] = []
+        self.append(checkpoints)
+
+    @property
+    def row_count(self) -> Any:
+        return len(self.known)
+
+    def prefill(self, tokens: Any, context: Any = None) -> None:
+        self.add(tokens.tolist())
+        self.look(context)
+
+    def draft(self, pending: Any, depth: int, positions: Any) -> Any:
+        assert list(positions) == [len(row) + 1 for row in self.known]
+        self.pending = list(pending)
+        return [self.guess(row, last, depth) for row, last in zip(self.known, pending, strict=True)]
+
+    def guess(self, row: list[int], last: int, depth: int) -> Any:
+        at = next((i for i in range(len(row) - 1, -1, -1) if row[i] == last), len(row))
+        return row[at + 1 : at + 1 + depth]
+
+    def commit(self, accepted: Any, context: Any = None) -> None:
+        pairs = zip(self.pending, accepted, strict=True)
+        self.add([[last, *entered[:-1]] for last, entered in pairs])
+        self.look(context)
+
+    def consume(self, tokens: Any, lengths: Any, context: Any = None) -> None:
+        pairs = zip(tokens.tolist(), lengths, strict=True)
+        self.add([ids[:length] for ids, length in pairs])
+        self.look(context)
+
+    def add(self, entered: list[list[int]]) -> None:
+        for row, ids in zip(self.known, entered, strict=True):
+            row.extend(ids)
+
+    def look(self, context: Any) -> None:
+        """Nothing is tapped."""
+
+    def append(self, checkpoints: Sequence[Any]) -> None:
+        self.known += [self.restored(each) if each else [] for each in checkpoints]
+
+    def restored(self, checkpoint: DraftCheckpoint) -> list[int]:
+        ids: Any = checkpoint.tensors.get(KNOWN)
+        fits = checkpoint.namespace == self.namespace
+        if not fits or ids is None or ids.size != checkpoint.processed_tokens:
+            raise DrafterError("foreign")
+        return list(ids.tolist())
+
+    def keep(self, rows: Any) -> None:
+        self.known = [self.known[at] for at in rows]
+
+    def capture(self, row: int) -> Any:
+        ids = mx.array(self.known[row], mx.int32)
+        return DraftCheckpoint(self.namespace, ids.size, {KNOWN: ids})
+
+    def close(self) -> None:
+        self.known = []
+
+
+class Provider:
+    """A right provider of ``rows``."""
+
+    id: Any = "right"
+    weights_bytes: Any = 0
+    default_depth: Any = 3
+    supports_target_adapters: Any = True
+    supports_external_tokens: Any = True
+    draft_vocabulary: Any = None
+    rows: Any = Rows
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def open(self, _target: Any, _sampling: Any, checkpoints: Any) -> Any:
+        return self.rows(checkpoints)
+
+    def close(self) -> None: ...
+
+
+def provider(rows: Any = Rows, **body: Any) -> Any:
+    return type("Planted", (Provider,), {"rows": rows, **body})
+
+
+def rows(**body: Any) -> Any:
+    return provider(type("PlantedRows", (Rows,), body))
+
+
+def test_a_right_drafter_passes_and_is_counted() -> None:
+    found = check_draft_provider(Provider)
+    assert found.name == "right"
+    assert found.offers > 10
+    assert found.accepted > 10
+
+
+def test_drafts_may_lie_on_the_device_and_want_taps() -> None:
+    class Tapped(Rows):
+        tap_layers = (0, 1)
+        prefill_mode = "full"
+
+        def look(self, context: Any) -> None:
+            assert context.shape[0] == self.row_count
+            assert context.shape[2] == 128
+
+        def draft(self, pending: Any, depth: int, positions: Any) -> Any:
+            super().draft(pending, depth, positions)
+            return mx.array([[(last + i) % 64 for i in range(depth)] for last in pending])
+
+    assert check_draft_provider(provider(Tapped)).offers > 10
+
+
+def test_a_drafter_that_never_speaks_passes_and_its_author_is_warned() -> None:
+    mute = rows(draft=lambda _, pending, *__: [[] for _ in pending])
+    with pytest.warns(ConformanceWarning, match="right: never drafted"):
+        assert check_draft_provider(mute, examples=20).offers == 0
+
+
+def test_who_waits_for_a_shorter_example_is_told_and_does_not_wait_for_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("mlxfill_testing.conformance.breach.SILENCE_S", -1.0)
+    monkeypatch.setattr("mlxfill_testing.conformance.breach.PATIENCE_S", 0.0)
+    with pytest.raises(ConformanceError, match=r"^spec-foo: with the prompts .* drafted id 64"):
+        check_draft_provider(answering([[64]]), name="spec-foo")
+    told = capsys.readouterr().err
+    assert told == "spec-foo: found a fault, looking for a shorter example (0 s)\n"
+
+
+def raising(error: BaseException) -> Any:
+    def method(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return method
+
+
+def answering(answer: Any) -> Any:
+    return rows(draft=lambda *_: answer)
+
+
+class Numpyish(Rows):
+    def capture(self, row: int) -> Any:
+        return DraftCheckpoint(self.namespace, len(self.known[row]), {KNOWN: self.known[row]})  # type: ignore[dict-item]
+
+
+class Stale(Rows):
+    """Rows that change places keep the pending state of their old ones."""
+
+    def keep(self, rows: Any) -> None:
+        self.known = sorted(self.known[at] for at in rows)
+
+
+class Mixed(Rows):
+    """The last row is told what the first one is."""
+
+    def commit(self, accepted: Any, context: Any = None) -> None:
+        super().commit([accepted[0] for _ in accepted], context)
+
+
+class Forgetful(Rows):
+    def commit(self, accepted: Any, context: Any = None) -> None:
+        super().commit([entered[-1:] for entered in accepted], context)
+
+
+class Padded(Rows):
+    """Padding of shorter rows is taken for tokens."""
+
+    def consume(self, tokens: Any, lengths: Any, context: Any = None) -> None:
+        super().consume(tokens, [max(lengths)] * len(lengths), context)
+
+
+class Amnesic(Rows):
+    """A restored row has the right length and the wrong tokens."""
+
+    def restored(self, checkpoint: DraftCheckpoint) -> list[int]:
+        return sorted(super().restored(checkpoint))
+
+
+class Lending(Rows):
+    """A checkpoint that goes on changing."""
+
+    def __init__(self, checkpoints: Sequence[Any]) -> None:
+        self.lent: list[Any] = []
+        super().__init__(checkpoints)
+
+    def capture(self, row: int) -> Any:
+        made = super().capture(row)
+        self.lent.append(made.tensors[KNOWN])
+        return made
+
+    def draft(self, pending: Any, depth: int, positions: Any) -> Any:
+        for array in self.lent:
+            array[:] = 1
+        return super().draft(pending, depth, positions)
+
+
+class Trusting(Rows):
+    def restored(self, checkpoint: DraftCheckpoint) -> list[int]:
+        ids: Any = checkpoint.tensors[KNOWN]
+        return list(ids.tolist())
+
+
+class Careless(Trusting):
+    def restored(self, checkpoint: DraftCheckpoint) -> list[int]:
+        if checkpoint.namespace != self.namespace:
+            raise DrafterError("foreign")
+        return super().restored(checkpoint)
+
+
+class Rude(Rows):
+    def restored(self, checkpoint: DraftCheckpoint) -> list[int]:
+        if checkpoint.namespace != self.namespace:
+            raise ValueError("foreign")
+        return super().restored(checkpoint)
+
+
+class Leaving(Rows):
+    def restored(self, checkpoint: DraftCheckpoint) -> list[int]:
+        if checkpoint.namespace != self.namespace:
+            raise SystemExit(3)
+        return super().restored(checkpoint)
+
+
+class Half(Rows):
+    """A refusal that leaves a row behind."""
+
+    def append(self, checkpoints: Sequence[Any]) -> None:
+        for each in checkpoints:
+            self.known.append([])
+            self.known[-1] = self.restored(each) if each else []
+
+
+class Scratch(Rows):
+    """All rows of a provider share their state."""
+
+    everyone: Any = None
+
+    def guess(self, *_: Any) -> Any:
+        Scratch.everyone = (Scratch.everyone or 0) + 1
+        return [Scratch.everyone % 64]
+
+
+FAULTS: dict[str, tuple[Any, str]] = {
+    "no id": (provider(id=None), "has id None, not str"),
+    "empty id": (provider(id=""), "has an empty id"),
+    "negative weight": (provider(weights_bytes=-1), "has weights_bytes -1, at least 0 is due"),
+    "no depth": (provider(default_depth=0), "has default_depth 0, at least 1 is due"),
+    "depth in words": (provider(default_depth="3"), "has default_depth '3', not int"),
+    "flags": (provider(supports_external_tokens=1), "has supports_external_tokens 1, not bool"),
+    "vocabulary as a list": (provider(draft_vocabulary=[1, 2]), r"\[1, 2\], not tuple or None$"),
+    "vocabulary": (provider(draft_vocabulary=(3, 2)), r"draft_vocabulary \(3, 2\), not ascending"),
+    "no close": (provider(close=None), r"has no method close\(\)"),
+    "open raises": (provider(open=raising(OSError("x"))), "raised OSError: x in making"),
+    "no capture": (rows(capture=None), r"opens rows without a method capture\(\)"),
+    "no namespace": (rows(namespace=""), "opens rows of namespace ''"),
+    "prefill mode": (rows(prefill_mode="half"), "opens rows of prefill_mode 'half'"),
+    "layers": (rows(tap_layers=(4,)), r"tap_layers \(4,\), not a tuple of layers 0 to 3"),
+    "row count": (rows(row_count=2), "opens 2 rows for one checkpoint"),
+    "row count in words": (rows(row_count=True), "opens True rows for one checkpoint"),
+    "beyond": (
+        answering([[64]]),
+        r"with the prompts \[\[0\]\], the drafter drafted id 64, outside",
+    ),
+    "negative": (answering([[-1]]), "drafted id -1, outside the vocabulary of 64"),
+    "floats": (answering([[1.0]]), "drafted 1.0 in row 0, not an int"),
+    "too many": (answering([[1] * 9]), "drafted 9 ids in row 0 when asked for"),
+    "flat": (answering([1]), "drafted 1 for a row, not a list of ids"),
+    "none": (answering(None), "drafted None for 1 rows"),
+    "one row too many": (answering([[1], [2]]), r"drafted \[\[1\], \[2\]\] for 1 rows"),
+    "array": (answering(mx.array([1, 2])), r"drafted an array of shape \(2,\) for 1 rows"),
+    "float array": (answering(mx.array([[1.0]])), "drafted an array of .*float32, not of ids"),
+    "not its vocabulary": (
+        provider(type("R", (Rows,), {"draft": lambda *_: [[9]]}), draft_vocabulary=(1, 2)),
+        "drafted id 9, which its draft_vocabulary does not have",
+    ),
+    "draft raises": (rows(draft=raising(SystemExit(2))), r"raised SystemExit: 2 in draft\(\)"),
+    "commit raises": (rows(commit=raising(KeyError("k"))), r"raised KeyError: 'k' in commit\(\)"),
+    "consume raises": (rows(consume=raising(IndexError())), r"raised IndexError in consume\(\)"),
+    "keep raises": (rows(keep=raising(NotImplementedError())), r"raised NotImpl.* in keep\(\)"),
+    "capture raises": (rows(capture=raising(TypeError("t"))), r"raised TypeError: t in capture"),
+    "lists": (provider(Numpyish), r"captured the tensor 'known' as \[.*\], not as an mx.array"),
+    "places": (provider(Stale), r"rows \[.*\] kept, .*(drafted|captured|raised)"),
+    "mixed": (provider(Mixed), r"that kept \[\d, .*the drafter (drafted|captured|raised Ass)"),
+    "forgetful": (
+        provider(Forgetful),
+        r"that kept \[\d.*(captured processed_tokens \d .*\(row \d of \d\)|raised Assert)",
+    ),
+    "padding": (provider(Padded), "tokens that others chose, .*(drafted|captured|raised)"),
+    "amnesia": (provider(Amnesic), r"restored from their checkpoints|joining with the prompt"),
+    "lending": (provider(Lending), r"changed a checkpoint after capture\(\)"),
+    "any namespace": (provider(Trusting), "restored a checkpoint of another namespace: raise Dr"),
+    "any length": (provider(Careless), "restored a checkpoint that claims 2 processed tokens"),
+    "another error": (provider(Rude), "namespace with ValueError: foreign: raise DrafterError"),
+    "an exit": (provider(Leaving), "namespace with SystemExit: 3: raise DrafterError"),
+    "the end raises": (provider(close=raising(OSError("x"))), r"OSError: x in close\(\) of the"),
+    "half refused": (provider(Half), "has 2 rows after it refused a checkpoint, not 1"),
+    "shared": (
+        provider(Scratch),
+        r"drafted \[\d+\] in row 0 of 1, and \[\d+\] for the same row alone",
+    ),
+}
+
+
+@pytest.mark.parametrize(("factory", "pattern"), FAULTS.values(), ids=list(FAULTS))
+def test_a_planted_fault_is_found_and_named(factory: Any, pattern: str) -> None:
+    with pytest.raises(ConformanceError) as caught:
+        check_draft_provider(factory, name="spec-foo")
+    message = str(caught.value)
+    assert message.startswith("spec-foo: ")
+    assert "\n" not in message
+    assert re.search(pattern, message), message
