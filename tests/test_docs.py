@@ -215,7 +215,7 @@ def test_some_page_names_every_command_and_option_of_the_plugins() -> None:
         command: Any = get_group(Typer())
         add_command(command, name, Invocation())
         told = [text for text in pages if f"mlxfill {name}" in text]
-        assert re.search(rf"\[`mlxfill {name}\b[^\]]*\]\(\w+\.md", common), name
+        assert re.search(rf"\[`mlxfill {name}\b[^\]]*\]\([\w-]+\.md", common), name
         for word in name.split():
             command = command.commands[word]
         text = "\n".join([common, *told])

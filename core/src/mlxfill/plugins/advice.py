@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DRAFTERS = ("spec-ngram", "spec-qwen-mtp", "spec-two-model")
 FIRST_PARTY = (
-    *("bench", "constrain", "fill-echo", "fill-strict", "model-tiny", "serve"),
+    *("bench", "constrain", "fill-echo", "fill-strict", "model-tiny", "serve", "testing"),
     *DRAFTERS,
 )
 """The plugins of this project."""
