@@ -44,10 +44,12 @@ def _place(error: BaseException) -> str:
     """File and line in the plugin, in brackets: nobody sees a traceback of a fault.
 
     The outermost frame outside the core is the plugin's; of those beside its file the innermost
-    counts, so that a library that it called is not blamed.
+    counts, so that a library that it called is not blamed.  A frame that hides itself from tests
+    (``__tracebackhide__``, as pytest has it) stands for what it calls.
     """
     frames = walk_tb(error.__traceback__)
-    lines = [(Path(frame.f_code.co_filename), line) for frame, line in frames]
+    shown = [each for each in frames if not each[0].f_locals.get("__tracebackhide__")]
+    lines = [(Path(frame.f_code.co_filename), line) for frame, line in shown]
     foreign = [(file, line) for file, line in lines if not file.is_relative_to(CORE)]
     if not foreign:
         return ""

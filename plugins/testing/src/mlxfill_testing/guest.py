@@ -71,7 +71,10 @@ class Guest:
     @hookimpl
     def mlxfill_proposal_sources(self, request: Request) -> list[ProposalSource]:
         """New sources."""
-        made = [make(request) for make in self.sources]
+        __tracebackhide__ = True  # what fails in a source is the fault of the test's own code
+        made: list[ProposalSource] = []
+        for make in self.sources:  # a comprehension would be a frame of its own
+            made.append(make(request))  # noqa: PERF401
         self.seated += made
         return made
 
@@ -88,6 +91,7 @@ class Guest:
     @hookimpl
     def mlxfill_cache_rewinder(self, entry: object, layer: LayerReplay) -> CacheRewinder | None:
         """What ``rewinder`` makes."""
+        __tracebackhide__ = True
         return self.rewinder(entry, layer) if self.rewinder else None
 
     @hookimpl

@@ -260,6 +260,7 @@ class Mounted:
         """The kind."""
 
         def load(_artifact: object, target: TargetView, _settings: object) -> DraftProvider:
+            __tracebackhide__ = True
             provider: DraftProvider = self._factory[0](target)
             return provider
 

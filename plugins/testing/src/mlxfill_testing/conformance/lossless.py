@@ -67,6 +67,7 @@ class Seated:
     @hookimpl
     def mlxfill_proposal_sources(self, request: Request) -> Sequence[ProposalSource] | None:
         """The sources under test."""
+        __tracebackhide__ = True
         answer: Any = self._factory[0](request)
         return [answer] if hasattr(answer, "propose") else answer
 
