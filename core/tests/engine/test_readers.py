@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -90,12 +91,14 @@ ASKED = st.builds(
     st.sampled_from([(), (0, 1)]),
     st.lists(ASKED, min_size=2, max_size=7),
     st.integers(2, 8),
+    st.sampled_from([0.0, 0.4, 5.0]),
 )
 def test_each_reply_is_that_of_its_prompt_alone(
-    name: str, taps: tuple[int, ...], requests: list[Asked], max_rows: int
+    name: str, taps: tuple[int, ...], requests: list[Asked], max_rows: int, pace: float
 ) -> None:
+    """``pace``: seconds that a layer takes."""
     engine = engine_of(name, taps)
-    rows = RowScheduler(engine, max_rows=max_rows)
+    rows = RowScheduler(engine, max_rows=max_rows, clock=count(0, pace).__next__)
     stops = [threading.Event() for _ in requests]
     runs = [
         engine.stream(
@@ -221,6 +224,141 @@ def test_a_long_prompt_is_not_passed_for_ever() -> None:
         rows.close()
     assert seen == [0, 64, 128, 192, 249, 250]
     assert rounds <= 13
+
+
+# --- a machine on which a layer takes long ---------------------------------------------------
+
+
+def slowly(engine: Engine, **options: Any) -> RowScheduler:
+    """A scheduler on a machine that takes five seconds for each layer."""
+    return RowScheduler(engine, clock=count(0, 5).__next__, **options)
+
+
+LAYERS = 2
+OPTIONS: dict[str, Any] = {"max_tokens": 4, "eos_token_ids": ()}
+
+
+def test_rows_have_their_turns_while_a_chunk_is_read() -> None:
+    with engine_with(shared_model("llama")) as engine:
+        rows = slowly(engine)
+        first, long = (engine.stream(each, **OPTIONS) for each in (PROMPTS[0], LONG))
+        rows.add(first)
+        rows.round()
+        rows.add(long)
+        for _ in range(LAYERS):
+            assert {run for run, _ in rows.round()} == {first}
+        while len(rows):
+            rows.round()
+        for run, prompt in ((first, PROMPTS[0]), (long, LONG)):
+            assert run.result().tokens == plain(shared_model("llama"), prompt, 4).tokens
+
+
+@pytest.mark.parametrize("beside", [0, 1], ids=["alone", "among others"])
+def test_who_cancels_does_not_wait_for_a_chunk(beside: int) -> None:
+    seen: list[int] = []
+    stop = threading.Event()
+    with engine_with(shared_model("llama")) as engine:
+        rows = slowly(engine)
+        run = engine.stream(
+            LONG, cancel=stop, on_prefill_progress=lambda done, _: seen.append(done), **OPTIONS
+        )
+        others = [engine.stream(LONG, **OPTIONS) for _ in range(beside)]
+        for each in (run, *others):
+            rows.add(each)
+        assert rows.round() == []
+        stop.set()
+        ((ended, piece),) = rows.round()
+        assert (ended, piece.finish_reason) == (run, "cancelled")
+        assert run.result().stats.cache_tokens == ()
+        assert seen == [0]
+        while len(rows):
+            rows.round()
+        for each in others:
+            assert each.result().tokens == plain(shared_model("llama"), LONG, 4).tokens
+
+
+@pytest.mark.parametrize("beside", [0, 1], ids=["alone", "among others"])
+def test_who_is_dropped_does_not_wait_for_a_chunk(beside: int) -> None:
+    with engine_with(shared_model("llama")) as engine:
+        rows = slowly(engine)
+        run, *others = (engine.stream(LONG, **OPTIONS) for _ in range(1 + beside))
+        for each in (run, *others):
+            rows.add(each)
+        rows.round()
+        rows.drop(run)
+        assert len(rows) == beside
+        assert run.result().finish_reason == "cancelled"
+        while len(rows):
+            rows.round()
+        for each in others:
+            assert each.result().tokens == plain(shared_model("llama"), LONG, 4).tokens
+
+
+def test_a_short_prompt_that_comes_later_is_read_before_the_rest_of_a_chunk() -> None:
+    with engine_with(shared_model("llama")) as engine:
+        rows = slowly(engine)
+        long = engine.stream(LONG, **OPTIONS)
+        rows.add(long)
+        rows.round()
+        short = engine.stream(PROMPTS[2], **{**OPTIONS, "max_tokens": 1})
+        rows.add(short)
+        order: list[Any] = []
+        while len(rows):
+            order += [run for run, piece in rows.round() if piece.token is not None]
+        assert order == [short] + [long] * 4
+        assert long.result().tokens == plain(shared_model("llama"), LONG, 4).tokens
+
+
+def test_a_chunk_ends_where_it_would_on_any_machine() -> None:
+    seen: list[int] = []
+    with engine_with(shared_model("llama")) as engine:
+        for pace in (0, 5):
+            rows = RowScheduler(engine, clock=count(0, pace).__next__)
+            run = engine.stream(
+                LONG,
+                prefill_step_size=100,
+                on_prefill_progress=lambda done, _: seen.append(done),
+                **OPTIONS,
+            )
+            rows.add(run)
+            while len(rows):
+                rows.round()
+    assert seen == [0, 100, 200, 249, 250] * 2
+
+
+def test_the_scores_of_a_prompt_are_read_between_the_turns_of_others() -> None:
+    with engine_with(shared_model("llama")) as engine:
+        single = engine.stream(LONG, max_tokens=0, prompt_logprobs=0)
+        single.result()
+        rows = slowly(engine)
+        first = engine.stream(PROMPTS[0], **OPTIONS)
+        scored = engine.stream(LONG, max_tokens=0, prompt_logprobs=0)
+        rows.add(first)
+        rows.round()
+        rows.add(scored)
+        assert {run for run, _ in rows.round()} == {first}
+        while len(rows):
+            rows.round()
+        assert scored.result().finish_reason == "length"
+        assert scored.prompt_scores is not None
+        assert single.prompt_scores is not None
+        assert scored.prompt_scores.logprobs == single.prompt_scores.logprobs
+        assert first.result().tokens == plain(shared_model("llama"), PROMPTS[0], 4).tokens
+
+
+def test_a_cache_of_the_callers_own_goes_on_with_a_chunk_that_nobody_waits_for() -> None:
+    model = shared_model("llama")
+    with engine_with(model) as engine:
+        cache = engine.target.new_cache()
+        rows = slowly(engine)
+        run = engine.stream(LONG, prompt_cache=cache, **OPTIONS)
+        rows.add(run)
+        rows.round()
+        rows.drop(run)
+        held = run.result().stats.cache_tokens
+        assert cache[0].offset == len(held) == len(LONG) - 1
+        again = engine.generate(LONG[-1:], prompt_cache=cache, **OPTIONS)
+        assert again.tokens == plain(model, LONG, 4).tokens
 
 
 def same(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:

@@ -20,10 +20,10 @@ from mlxfill.model.reading import ids as ids_of
 from mlxfill.model.reading import one_id, row
 from mlxfill.rewind.entries import flat
 from mlxfill.rewind.window import CacheWindow
-from mlxfill.rows.reading import evaluate
+from mlxfill.rows.reading import evaluated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from mlxfill.engine.options import Options
     from mlxfill.model.reading import Stream
@@ -104,24 +104,41 @@ class Forwarder:
 
     # --- prompt -------------------------------------------------------------------
 
-    def prefill(self, ids: Sequence[int], embeddings: mx.array | None = None) -> mx.array:
+    def prefill(
+        self, ids: Sequence[int], embeddings: mx.array | None = None
+    ) -> Generator[None, None, mx.array]:
         """Forward the next ids of the prompt, without a head, and evaluate the caches.
+
+        A step for each layer; whoever takes none after that leaves the chunk, and as nobody knows
+        then how far it was read, the caches are forgotten, unless they are the caller's own.
 
         :param embeddings: ``[1, L, H]``, stand in for the ids.
         :returns: logits ``[1, L, V]``, lazy: whoever drops them pays for no head.
         """
-        logits = self._take_in(ids, embeddings)
+        logits = yield from self._take_in(ids, embeddings)
         if len(ids) == self.options.prefill_step_size:  # large buffers that nobody needs again
             mx.clear_cache()
         return logits
 
-    def _take_in(self, ids: Sequence[int], embeddings: mx.array | None = None) -> mx.array:
+    def break_off(self, count: int) -> None:
+        """Nobody waits for the ``count`` ids that are being read."""
+        if self.options.prompt_cache is None:
+            self.forget()
+        else:  # computed when somebody needs them
+            self.held += count
+
+    def _take_in(
+        self, ids: Sequence[int], embeddings: mx.array | None = None
+    ) -> Generator[None, None, mx.array]:
         self.adapt()
         with mx.stream(self.stream):
             logits = self._forward(row(ids)[None], embeddings)
             self._quantize()
-            told = self.options.on_layer
-            evaluate(self.caches, [] if told is None else [told])
+        try:
+            yield from evaluated([self.caches])
+        except GeneratorExit:
+            self.break_off(len(ids))
+            raise
         self.held += len(ids)
         return logits
 
@@ -170,7 +187,8 @@ class Forwarder:
 
     def append(self, ids: Sequence[int]) -> None:
         """Forward ids that nobody needs to judge, without a head, and evaluate the caches."""
-        self._take_in(ids)
+        for _ in self._take_in(ids):
+            pass
         self.forwards += 1
 
     def judge(

@@ -81,7 +81,6 @@ class RequestOptions(SamplingOptions, ResumeOptions, total=False):
     snapshot_at: int | None
     on_prefill_done: Callable[[PromptCache], None] | None
     on_prefill_progress: Callable[[int, int], None] | None
-    on_layer: Callable[[], None] | None
     eos_token_ids: Sequence[int] | None
     input_embeddings: mx.array | None
     phase_times: bool

@@ -60,8 +60,7 @@ class Options:
     ``snapshot_at``: number of prompt tokens after which ``on_prefill_done`` is called.
     ``on_prefill_done``: called once with a ``PromptCache`` of exactly that many tokens.
     ``on_prefill_progress``: called with the number of prompt tokens read, and of all.
-    ``on_layer``: called when a layer has read its part of the prompt, as a sign of life.
-    ``cancel``: an event; generation stops at the next boundary.
+    ``cancel``: an event; generation stops at the next boundary, in a prompt at the next layer.
     ``eos_token_ids``: ids that end the reply; None: the tokenizer's.
     ``input_embeddings``: embeddings of the prompt, as in mlx-lm.
     ``sampler``: log-probabilities to ids, as in mlx-lm.
@@ -103,7 +102,6 @@ class Options:
     snapshot_at: int | None = field(default=None, validator=rules.whole(1, optional=True))
     on_prefill_done: Callable[[PromptCache], None] | None = field(default=None, validator=_CALL)
     on_prefill_progress: Callable[[int, int], None] | None = field(default=None, validator=_CALL)
-    on_layer: Callable[[], None] | None = field(default=None, validator=_CALL)
     cancel: threading.Event | None = field(default=None, validator=legal.has("is_set"))
     eos_token_ids: Sequence[int] | None = field(default=None, validator=legal.ids)
     input_embeddings: mx.array | None = field(default=None, validator=legal.embeddings)

@@ -12,7 +12,7 @@ from mlxfill.engine.results import PromptCache
 from mlxfill.model.reading import one_id, row
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from mlxfill.engine.drafting import Drafting
     from mlxfill.engine.forward import Forwarder
@@ -72,14 +72,14 @@ class Prefill:
         held = self._forwarder.held
         return self._tokens[held : held + self.ahead]
 
-    def read(self) -> None:
-        """Forward the next chunk."""
+    def read(self) -> Generator[None, None, None]:
+        """Forward the next chunk, a step for each layer."""
         ids, embeddings = self.chunk(), self._options.input_embeddings
         if embeddings is not None:
             first = self._forwarder.held - self._forwarder.unnamed
             embeddings = embeddings[None, first : first + len(ids)]
         held = self._forwarder.held
-        logits = self._forwarder.prefill(ids, embeddings)
+        logits = yield from self._forwarder.prefill(ids, embeddings)
         if self.scores is not None:
             with mx.stream(self._forwarder.stream):
                 self.scores.take(logits[0], self._tokens[held + 1 : held + 1 + len(ids)])

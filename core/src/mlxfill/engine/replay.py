@@ -59,7 +59,7 @@ class Replay:
         self._unit = 1.0 if self.plain.chooser.greedy or not temperature else 1.0 / temperature
 
     def prefilling(self) -> Iterator[None]:
-        """Both read the prompt; a step for each chunk of it."""
+        """Both read the prompt; a step for each layer of each chunk."""
         self._flight = yield from self._prefill(self.plain)
         yield from self._prefill(self.windowed)
 
@@ -93,8 +93,7 @@ class Replay:
             stops = (end, *((snapshot,) if snapshot > first else ()))
             last = min(first + options.prefill_step_size, *stops)
             part = None if embeddings is None else embeddings[None, first - before : last - before]
-            forwarder.prefill(prompt[first:last], part)
-            yield
+            yield from forwarder.prefill(prompt[first:last], part)
         tail = None if embeddings is None else embeddings[None, -1:]
         return forwarder.step(row(prompt[-1:]), prompt, len(prompt), tail)
 

@@ -182,11 +182,15 @@ class RunState:
         )
 
     def prefilling(self) -> Generator[None, None, None]:
-        """The prompt but its last token through the target, chunk by chunk."""
+        """The prompt but its last token through the target, layer by layer of each chunk."""
         self.begin()
         while self.prefill.left and self.ending is None:
-            self.prefill.read()
-            yield
+            with closing(self.prefill.read()) as chunk:
+                for _ in chunk:
+                    self.heed_cancel()
+                    if self.ending is not None:
+                        return
+                    yield
             self.heed_cancel()
 
     def begin(self) -> None:

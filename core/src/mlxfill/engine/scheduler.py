@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from attrs import define, field
 from mlx_lm.generate import wired_limit
 
+from mlxfill.engine.course import Ending
 from mlxfill.engine.readers import Readers
 from mlxfill.engine.results import Piece
 from mlxfill.engine.rowloop import Row, RowLoop
@@ -18,14 +19,15 @@ from mlxfill.rows.caches import layout
 from mlxfill.rules import is_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from mlxfill.engine.course import Emitted, Ending
+    from mlxfill.engine.course import Emitted
     from mlxfill.engine.learnt import Learnt
     from mlxfill.engine.run import Run
     from mlxfill.engine.runstate import RunState
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
+    from mlxfill.model.team import Team
 
     Pieces = list[tuple[Run, Piece]]
 
@@ -46,6 +48,10 @@ class Shared(Protocol):
     @property
     def mlx_stream(self) -> Stream:
         """Where it computes."""
+
+    @property
+    def team(self) -> Team:
+        """Who computes with it."""
 
 
 @define(eq=False)
@@ -91,8 +97,19 @@ class RowScheduler:
     raises (the model, Ctrl-C), all runs end.  One thread makes all calls.
     """
 
-    def __init__(self, engine: Shared, *, max_rows: int = MAX_ROWS) -> None:
-        """``max_rows``: most runs that are decoded at once; more wait.  Raises ``InputError``."""
+    def __init__(
+        self,
+        engine: Shared,
+        *,
+        max_rows: int = MAX_ROWS,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Nobody runs yet.
+
+        :param max_rows: most runs that are decoded at once; more wait.
+        :param clock: seconds, by which prompts are read for a while; None: those of the engine.
+        :raises InputError: ``max_rows`` is no whole number above 0.
+        """
         if not is_whole(max_rows) or max_rows < 1:
             message = f"max_rows must be 1 or more, not {max_rows!r}"
             raise InputError(message)
@@ -100,6 +117,7 @@ class RowScheduler:
         self._max_rows = max_rows
         self._everyone: list[Seated] = []
         self._waiting: deque[Seated] = deque()
+        self._clock = clock or engine.team.clock
         self._readers = self._new_readers()
         self._reading: dict[RunState, Seated] = {}
         self._tables: dict[object, Table] = {}
@@ -123,7 +141,7 @@ class RowScheduler:
         return len(self._waiting)
 
     def _new_readers(self) -> Readers:
-        return Readers(self._target, self._learnt, self._stream)
+        return Readers(self._target, self._learnt, self._stream, self._clock)
 
     def add(self, run: Run) -> None:
         """A run that nobody has iterated yet; it joins as soon as there is room.
@@ -293,6 +311,8 @@ class RowScheduler:
         ready: list[Seated] = []
         for reader in self._readers.round():
             seated = self._reading.pop(reader.run)
+            if reader.run.options.max_tokens == 0:  # the prompt's scores are all that is wanted
+                reader.run.ending = reader.run.ending or Ending("length")
             if reader.error is not None:
                 out += self._failed(seated, reader.error)
             elif reader.run.ending is not None:
@@ -306,8 +326,8 @@ class RowScheduler:
         while self._waiting and self.active + len(self._reading) < self._max_rows:
             seated = self._waiting.popleft()
             run = seated.state
-            alone = run.method or run.keeper or run.past
-            if alone or run.options.max_tokens == 0:
+            unread = run.options.max_tokens == 0 and run.prefill.scores is None
+            if run.method or run.keeper or run.past or unread:
                 seated.stage = run.emitted()
                 self._turns.append(seated)
             else:

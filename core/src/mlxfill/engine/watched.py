@@ -9,7 +9,7 @@ from attrs import frozen
 from mlxfill.engine.forward import Forwarder, Judged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     import mlx.core as mx
 
@@ -52,10 +52,12 @@ class WatchedForwarder(Forwarder):
     on_window: Callable[[Window], None] | None = None
     on_misaligned: Callable[[str], None] | None = None
 
-    def prefill(self, ids: Sequence[int], embeddings: mx.array | None = None) -> mx.array:
+    def prefill(
+        self, ids: Sequence[int], embeddings: mx.array | None = None
+    ) -> Generator[None, None, mx.array]:
         """As of ``Forwarder``."""
         self._check(f"before prompt token {self.held + 1}")
-        logits = super().prefill(ids, embeddings)
+        logits = yield from super().prefill(ids, embeddings)
         self._check(f"after prompt token {self.held}")
         return logits
 

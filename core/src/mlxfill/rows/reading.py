@@ -10,7 +10,7 @@ import mlx.core as mx
 from mlxfill.rows.caches import RowCaches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from mlxfill.model.hooks import Tape
     from mlxfill.model.target import Target
@@ -19,20 +19,17 @@ PAD = 0
 """Fills the window of a row that has less to say; nobody sees it."""
 
 
-def read_rows(  # noqa: PLR0913 - what a common forward takes
+def read_rows(
     target: Target,
     caches: Sequence[list[Any]],
     held: Sequence[int],
     chunks: Sequence[Sequence[int]],
     tap_layers: Sequence[int] = (),
-    *,
-    told: Sequence[Callable[[], None]] = (),
 ) -> Tape | None:
-    """Forward ``chunks[b]`` after the ``held[b]`` tokens of ``caches[b]``, without a head.
+    """Forward ``chunks[b]`` after the ``held[b]`` tokens of ``caches[b]``, lazily, without a head.
 
     Each of the mlx-lm caches holds its chunk afterwards.  All of them held tokens before, or none
     did; where chunks are of unequal length the shorter ones are filled up behind their end.
-    ``told`` as in ``evaluate``.
 
     :returns: the tape of ``tap_layers``, None without any.
     """
@@ -47,26 +44,19 @@ def read_rows(  # noqa: PLR0913 - what a common forward takes
     rows.advance(counts)
     for at, cache in enumerate(caches):
         cache[:] = rows.extract(at)
-    evaluate(list(zip(*caches, strict=True)), told)
     return tape
 
 
-def evaluate(layers: Sequence[Any], told: Sequence[Callable[[], None]]) -> None:
-    """Compute the states of caches, layer by layer.
+def evaluated(caches: Sequence[Sequence[Any]]) -> Iterator[None]:
+    """Compute the states of caches, layer by layer; yields when a layer is done.
 
-    The same arrays come of it as of all at once.  A layer is under way when the one before it is
-    waited for, so that a device never is without work.
+    The same arrays come of it as of all at once, whatever is computed in between.  A layer is
+    under way when the one before it is waited for, so that a device never is without work.
 
-    :param layers: a cache each, or a tuple of them: the same layer of several rows.
-    :param told: called when a layer is done.
+    :param caches: of several rows, each a list with an entry a layer.
     """
-    states = [[entry.state for entry in _entries(layer)] for layer in layers]
+    states = [[entry.state for entry in layer] for layer in zip(*caches, strict=True)]
     for at, state in enumerate(states):
         mx.async_eval(states[at : at + 2])
         mx.eval(state)
-        for each in told:
-            each()
-
-
-def _entries(layer: Any) -> Sequence[Any]:  # noqa: ANN401 - a cache of mlx-lm's, or several
-    return layer if isinstance(layer, tuple) else (layer,)
+        yield

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from mlxfill import AuditedRun, Engine, Run
     from mlxfill_serve.bodies import Asked, ChatBody, CompletionBody
     from mlxfill_serve.ends import Ends
-    from mlxfill_serve.jobs import Progress
     from mlxfill_serve.settings import ServeSettings
 
 SEED_BITS = 53
@@ -115,9 +114,9 @@ class Question:
             check_audit(self.audit, len(prompt.ids), wanted)
         return evolve(self, prompt=prompt, options=options)
 
-    def open(self, engine: Engine, progress: Progress, *, index: int = 0) -> Run | AuditedRun:
+    def open(self, engine: Engine, *, index: int = 0) -> Run | AuditedRun:
         """The run that answers; further choices differ by their seeds."""
-        options = {**self.options, "on_layer": progress}
+        options = dict(self.options)
         if index:
             options["seed"] = (options["seed"] + index) % SEEDS
         opened = engine.audited if self.audit else engine.stream

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
     from mlxfill import Audit, AuditedRun, Engine, Run, Stats
     from mlxfill_serve.mailbox import Mailbox
 
-Progress = Callable[[], None]
-"""Is told that a layer has read its part of a prompt, or a part of the prompt was read."""
-
-Opener = Callable[["Engine", Progress], "Run | AuditedRun"]
+Opener = Callable[["Engine"], "Run | AuditedRun"]
 """Opens a run; called in the engine's thread."""
 
 

@@ -188,8 +188,11 @@ class EngineThread:
         for job in left:
             job.tell(leaving() if self.failure is None else dead_engine())
 
+    def _scheduler(self, engine: Engine) -> RowScheduler:
+        return RowScheduler(engine, max_rows=self.rows, clock=self._clock)
+
     def _serve(self, engine: Engine) -> None:
-        rows = RowScheduler(engine, max_rows=self.rows)
+        rows = self._scheduler(engine)
         while self._admit(engine, rows):
             try:
                 self._drop_unwanted(rows)
@@ -197,7 +200,7 @@ class EngineThread:
                     self._deliver(run, piece)
                 self._audits.step()
             except Exception as error:
-                rows = RowScheduler(engine, max_rows=self.rows)
+                rows = self._scheduler(engine)
                 self._fail(error)
                 if self._failed >= PATIENCE:
                     raise
@@ -223,7 +226,7 @@ class EngineThread:
     def _begin(self, engine: Engine, rows: RowScheduler, job: Job) -> None:
         self._opening = job
         try:
-            opened = job.open(engine, self._move)
+            opened = job.open(engine)
         except Exception as error:  # noqa: BLE001 - told to the client, whatever it is
             self._opening = None
             job.tell(error)
@@ -268,7 +271,7 @@ class EngineThread:
             job.tell(ended)
 
     def _move(self) -> None:
-        """Note that the thread goes on: called every round, and for each layer of a prompt."""
+        """Note that the thread goes on: called every round, which a long prompt cannot fill."""
         self._moved = self._clock()
 
     def _fail(self, error: Exception) -> None:

@@ -27,7 +27,7 @@ LIVE = frozenset(
     {
         *("cache", "prompt_cache", "input_embeddings", "snapshot_at", "keep_cache"),
         *("cancel", "on_prefill_done", "on_prefill_progress", "on_checkpoint", "checkpoint"),
-        *("sampler", "logits_processors", "on_layer"),
+        *("sampler", "logits_processors"),
     }
 )
 """Options that belong to the process that made the request: not stored."""
