@@ -278,6 +278,25 @@ def test_a_number_that_would_be_rounded_is_refused(
             vocabulary.matcher(schema, "spaced")
 
 
+@pytest.mark.parametrize("count", ["1.00000000000000000001", "1e400", "1e30"])
+@pytest.mark.parametrize("key", ["maxLength", "minItems", "maxProperties"])
+def test_a_count_that_would_be_rounded_is_refused(
+    vocabulary: Vocabulary, key: str, count: str
+) -> None:
+    with pytest.raises(InputError, match=rf"{key} .* is no whole number of 64 bits"):
+        vocabulary.matcher(Schema("json", f'{{"{key}": {count}}}'), "spaced")
+
+
+@pytest.mark.parametrize(
+    "place", [*PLACES, '{"minimum": %s}', '{"default": %s}', '{"maxItems": %s}']
+)
+def test_an_exponent_beyond_all_bounds_is_refused(vocabulary: Vocabulary, place: str) -> None:
+    for number in ("1e99999999999999999999", "1e-99999999999999999999"):
+        schema = Schema("json", place % number)
+        with pytest.raises(InputError, match="the exponent of 1e-?9+ is beyond all bounds"):
+            vocabulary.matcher(schema, "spaced")
+
+
 def test_the_largest_integer_of_64_bits_may_be_a_bound(vocabulary: Vocabulary) -> None:
     vocabulary.matcher(Schema("json", f'{{"type": "integer", "maximum": {2**63 - 1}}}'), "spaced")
 

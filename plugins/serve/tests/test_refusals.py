@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     import httpx
 
-CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+CHAT, TEXT, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 HELLO = [{"role": "user", "content": "hi"}]
 SEARCH = {"type": "function", "function": {"name": "search"}}
 LIST_OF_WHAT = {"type": "object", "properties": {"q": {"type": "array", "items": {"type": "txt"}}}}
@@ -254,3 +254,34 @@ def test_what_mlx_lm_takes_is_taken(http: httpx.Client) -> None:
     assert answer.status_code == 200, answer.text
     assert answer.json()["usage"]["completion_tokens"] <= 2
     assert http.post("/chat/completions", json=body).json()["choices"] == answer.json()["choices"]
+
+
+SHARP = '{"enum": [1.00000000000000000001]}'
+OBJECT = f'{{"type": "object", "properties": {{"a": {SHARP}}}, "required": ["a"]}}'
+TOOL = f'{{"type": "function", "function": {{"name": "f", "parameters": {OBJECT}}}}}'
+WRAPPED = f'{{"type": "json_schema", "json_schema": {{"schema": {SHARP}}}}}'
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        (CHAT, f'"response_format": {WRAPPED}'),
+        (CHAT, f'"response_format": {{"type": "json_object", "schema": {SHARP}}}'),
+        (CHAT, f'"guided_json": {json.dumps(SHARP)}'),
+        (CHAT, f'"format": {SHARP}'),
+        (CHAT, f'"tools": [{TOOL}], "tool_choice": "required"'),
+        (RESPONSES, f'"text": {{"format": {{"type": "json_schema", "schema": {SHARP}}}}}'),
+    ],
+)
+def test_a_number_of_a_schema_is_not_rounded(http: httpx.Client, path: str, more: str) -> None:
+    said = '[{"role": "user", "content": "Hi"}]'
+    body = f'{{"{"messages" if path == CHAT else "input"}": {said}, {more}}}'
+    answer = http.post(path, content=body)
+    assert answer.status_code == 400, answer.text
+    assert "1.00000000000000000001 would be rounded" in answer.json()["error"]["message"]
+
+
+def test_a_number_with_more_digits_than_a_double_is_one_of_ours(http: httpx.Client) -> None:
+    said = '"messages": [{"role": "user", "content": "Hi"}]'
+    answer = http.post(CHAT, content=f'{{{said}, "max_tokens": 1, "top_p": 0.{"5" * 30}}}')
+    assert answer.status_code == 200, answer.text

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from mlxfill import exactjson
 from mlxfill.cli.ask import read_text
 from mlxfill.cli.encoding import as_text
 from mlxfill.errors import InputError
@@ -31,7 +31,7 @@ def _schema(value: str) -> Mapping[str, Any]:
     inline = value.lstrip().startswith("{")
     where = "--schema" if inline else f"--schema {value}:"
     try:
-        schema = json.loads(as_text(value) if inline else read_text(value, "schema"))
+        schema = exactjson.loads(as_text(value) if inline else read_text(value, "schema"))
     except (ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from mlxfill import exactjson
 from mlxfill.contracts import Schema
 from mlxfill.errors import InputError
 
@@ -50,7 +50,7 @@ def _wrapped(value: Mapping[Any, Any]) -> Any:  # noqa: ANN401 - whatever the ca
 
 def _json(value: object) -> Schema:
     try:
-        return Schema("json", json.dumps(value, allow_nan=False, ensure_ascii=False))
+        return Schema("json", exactjson.dumps(value, allow_nan=False, ensure_ascii=False))
     except RecursionError:
         raise InputError("schema is nested too deeply") from None
     except (TypeError, ValueError) as error:

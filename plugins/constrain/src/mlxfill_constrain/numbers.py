@@ -51,8 +51,8 @@ def settle_numbers(root: Node) -> None:
     multiples: list[Decimal] = []
     for node in nodes(root):
         for key in COUNTS:
-            if isinstance(node.get(key), Decimal) and node[key] <= MOST:
-                node[key] = int(node[key])  # 1.0 is a whole number
+            if isinstance(node.get(key), Decimal):
+                node[key] = _count(key, node[key])
         for key, number in _numbers(node):
             large |= not -MOST <= number <= MOST
             _check(key, number, node)
@@ -64,6 +64,14 @@ def settle_numbers(root: Node) -> None:
         said = f"const and enum of a number beyond {MOST} beside the type integer"
         raise InputError(f"schema cannot be used: {said}")
     _check_multiples(multiples)
+
+
+def _count(key: str, number: Decimal) -> int:
+    """1.0 is a whole number, and so is 1e3."""
+    if number > MOST or number != number.to_integral_value():
+        said = f"{key} {_shown(number)} is no whole number of 64 bits"
+        raise InputError(f"schema cannot be used: {said}")
+    return int(number)
 
 
 def _exact(number: int | Decimal, *, whole: bool) -> bool:

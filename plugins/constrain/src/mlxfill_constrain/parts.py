@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from sys import float_info
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ def parts(schema: Schema, *, exact: bool = False) -> Iterator[tuple[int, int, di
 
     :param exact: decimals as ``Decimal`` rather than rounded to ``float``.
     """
-    decoder = json.JSONDecoder(parse_float=Decimal if exact else _double)
+    decoder = json.JSONDecoder(parse_float=_decimal if exact else _double)
     text, end = schema.text, 0
     starts = [0] if schema.kind == "json" else []
     if schema.kind == "lark":
@@ -35,6 +35,8 @@ def parts(schema: Schema, *, exact: bool = False) -> Iterator[tuple[int, int, di
             continue
         try:
             value, end = decoder.raw_decode(text, start)
+        except InputError:
+            raise
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
@@ -52,6 +54,14 @@ def rewritten(schema: Schema, rewrite: Callable[[dict[str, Any]], None]) -> str:
         written += [schema.text[done:start], text]
         done = end
     return "".join([*written, schema.text[done:]])
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        said = f"the exponent of {text[:40]} is beyond all bounds"
+        raise InputError(f"schema cannot be used: {said}") from None
 
 
 def _double(text: str) -> float:

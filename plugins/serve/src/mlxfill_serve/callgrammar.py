@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mlxfill import argumenttypes
+from mlxfill import argumenttypes, exactjson
 from mlxfill_serve.callform import COUNT, NINE, UnknownFormError, shared_start
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class CallGrammar:
         reply = f"{self._literal(form.before)} calls"
         if answer is not None:
             reply += " | answer"
-            self._lines.append(f"answer: %json {json.dumps(answer)}")
+            self._lines.append(f"answer: %json {exactjson.dumps(answer)}")
         head = [f"start: /\\n{{0,2}}/ ({reply})", f"calls: {' | '.join(ways)}"]
         return "\n".join([*head, *self._lines])
 
@@ -131,7 +131,7 @@ class CallGrammar:
     def _json(self, schema: Mapping[str, Any]) -> str:
         """JSON with the template's own space in it; llguidance allows any where none is fixed."""
         space = SPACED if self._form.spaced else COMPACT
-        return f"%json {json.dumps({'x-guidance': space, **schema})}"
+        return f"%json {exactjson.dumps({'x-guidance': space, **schema})}"
 
     # --- a value ----------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class CallGrammar:
         elif form.words:
             text = form.words[0 if value in {True, None} else -1]
         else:
-            text = json.dumps(value, ensure_ascii=False)
+            text = exactjson.dumps(value, ensure_ascii=False)
         return self._literal(form.opening + text + form.closing), False
 
     def _typed(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from mlxfill import exactjson
 from mlxfill_serve.dialects.hearing import NAMES, hear, meant
 from mlxfill_serve.errors import ApiError
 
@@ -83,7 +83,7 @@ def _too_long(limit: int) -> ApiError:
 def parse(raw: bytes) -> dict[str, Any]:
     """A JSON object, of text that is text and numbers that are numbers."""
     try:
-        value = json.loads(raw, parse_constant=_no_number)
+        value = exactjson.loads(raw, parse_constant=_no_number)
     except RecursionError:
         raise _too_deep() from None
     except ValueError as error:

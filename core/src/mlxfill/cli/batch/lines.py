@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from mlxfill import exactjson
 from mlxfill.cli.ask import STDIN, checked_messages, checked_tools, read_text
 from mlxfill.errors import InputError
 
@@ -79,7 +79,7 @@ def read_lines(file: str, defaults: Defaults) -> list[Line]:
 
 def _line(index: int, where: str, text: str, defaults: Defaults) -> Line:
     try:
-        value = json.loads(text)
+        value = exactjson.loads(text)
     except (ValueError, RecursionError) as error:
         reason = str(error) or type(error).__name__
         raise InputError(f"{where}: is not JSON: {reason}") from error
@@ -149,7 +149,7 @@ def _as_id(key: str) -> int | str:
 def _digest(request: list[Any], where: str, defaults: Defaults) -> str:
     whole = [*request, defaults.options, defaults.config, defaults.answering]
     try:
-        text = json.dumps(whole, sort_keys=True, ensure_ascii=False).encode()
+        text = exactjson.dumps(whole, sort_keys=True, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise InputError(f"{where}: holds half of a surrogate pair: not UTF-8") from error
     return hashlib.sha256(text).hexdigest()[:16]

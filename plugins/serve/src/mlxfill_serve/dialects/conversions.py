@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from mlxfill import exactjson
 from mlxfill_serve.errors import ApiError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def json_schema(value: Any, name: str) -> Heard:  # noqa: ANN401
     schema = value
     if isinstance(value, str):
         try:
-            schema = json.loads(value)
+            schema = exactjson.loads(value)
         except ValueError:
             raise _wrong(name, "a JSON schema", value) from None
     if not isinstance(schema, dict):
