@@ -293,7 +293,7 @@ def test_a_count_that_would_be_rounded_is_refused(
 def test_an_exponent_beyond_all_bounds_is_refused(vocabulary: Vocabulary, place: str) -> None:
     for number in ("1e99999999999999999999", "1e-99999999999999999999"):
         schema = Schema("json", place % number)
-        with pytest.raises(InputError, match="the exponent of 1e-?9+ is beyond all bounds"):
+        with pytest.raises(InputError, match=r"the exponent of 1e-?9+ is beyond all bounds"):
             vocabulary.matcher(schema, "spaced")
 
 
