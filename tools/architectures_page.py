@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PAGE = ROOT / "docs/architectures.md"
+RULE = "|---|---|---|---|---|"
 KINDS = {
     "KVCache": ("keys and values", "cut"),
     "RotatingKVCache": ("sliding window", "refilled"),
@@ -30,10 +31,13 @@ KINDS = {
 
 
 def table() -> str:
-    """Every model file of the installed mlx-lm."""
-    head = row("model file", "caches", "taken back by being", "rows", "window and steps")
-    lines = [head, row(*["---"] * 5), *map(line, model_files())]
-    return "\n".join([f"mlx-lm {version('mlx-lm')}:", "", *lines])
+    """Every model file of the installed mlx-lm, those together of which the same is so."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name in model_files():
+        alike.setdefault(facts(name), []).append(f"`{name}`")
+    head = row("caches", "taken back by being", "rows", "window and steps", "model files")
+    lines = [row(*cells, ", ".join(names)) for cells, names in sorted(alike.items())]
+    return "\n".join([f"mlx-lm {version('mlx-lm')}:", "", head, RULE, *lines])
 
 
 def remapped() -> str:
@@ -42,15 +46,15 @@ def remapped() -> str:
     return ", ".join(f"`{name}` (as `{file}`)" for name, file in pairs)
 
 
-def line(name: str) -> str:
-    """What is so with one model file, as a row of the table."""
+def facts(name: str) -> tuple[str, ...]:
+    """What is so with one model file, as the cells of the table."""
     if name in UNTRIED:
-        return row(f"`{name}`", f"not tried: {UNTRIED[name]}", "", "", "")
+        return (f"not tried: {UNTRIED[name]}", "", "", "")
     with Target(shared_model(name)) as target:
         kinds, ways = _caches(target)
         back = "" if prove_rewind(target) else ways
         together = "take turns" if prove_rows(target) else "shared"
-    return row(f"`{name}`", kinds, back or "not at all", together, _windows(name))
+    return (kinds, back or "not at all", together, _windows(name))
 
 
 def _caches(target: Target) -> tuple[str, str]:
@@ -79,7 +83,12 @@ def _windows(name: str) -> str:
     return f"rounded: {causes[0]}" if causes else "equal"
 
 
-def names() -> list[str]:
-    """The model files that the page names, in its order."""
-    lines = PAGE.read_text("utf-8").splitlines()
-    return [text.split("`")[1] for text in lines if text.startswith("| `")]
+def said() -> dict[str, tuple[str, ...]]:
+    """What the page says of each model file."""
+    rows = (line for line in PAGE.read_text("utf-8").splitlines() if line.endswith("` |"))
+    return {name: cells for cells, names in map(_read, rows) for name in names}
+
+
+def _read(line: str) -> tuple[tuple[str, ...], list[str]]:
+    *cells, names = (cell.strip() for cell in line.strip("|").split("|"))
+    return tuple(cells), names.strip("`").split("`, `")

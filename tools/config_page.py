@@ -28,6 +28,21 @@ ABOUT = re.compile(r"((?:``\w+``(?: \(``\w+`` in the file\))?(?:, )?)+):\s")
 ABSENT = re.compile(r"\bNone\b")
 """A file cannot say None: its key is left out."""
 LEGAL = re.compile(r"must be (.+?), not ")
+SHORT = (
+    (r"^a whole number, (?=\d)", ""),
+    (r"a whole number", "integer"),
+    (r"^a number, (?=\d)", ""),
+    (r"a number", "number"),
+    (r",? (of )?at least ", " ≥ "),
+    (r",? above ", " > "),
+    (r" from ", " "),
+    (r"true or false", "boolean"),
+    (r"a list of text", "list of strings"),
+    (r"\btext(?!')", "string"),
+    (r"a table", "table"),
+    (r"'", '"'),
+)
+"""What rules say in a sentence, as a table has it."""
 ILLEGAL: tuple[object, ...] = (-(10**9), "\0", 1.5)
 """Values that rules refuse, with an error that says what would be legal."""
 
@@ -63,12 +78,20 @@ def _plugins() -> Iterator[tuple[str, str, type]]:
 def _section(title: str, _: str, kind: type) -> str:
     attrs.resolve_types(kind)
     fields = {key_of(a): a for a in attrs.fields(kind)}
+    rows: dict[tuple[str, str], list[str]] = {}
+    for key, text in _keys(kind):
+        rows.setdefault((_shortly(_legal(fields[key])), text), []).append(key)
     lines = [f"### {title}", "", row("key", "value", "default", "meaning"), "|---|---|---|---|"]
-    lines += [
-        row(f"`{key}`", _legal(fields[key]), _default(fields[key]), text)
-        for key, text in _keys(kind)
-    ]
+    for (legal, text), keys in rows.items():
+        names = ", ".join(f"`{key}`" for key in keys)
+        lines.append(row(names, legal, ", ".join(_default(fields[key]) for key in keys), text))
     return "\n".join(lines)
+
+
+def _shortly(legal: str) -> str:
+    for pattern, short in SHORT:
+        legal = re.sub(pattern, short, legal)
+    return legal
 
 
 def _keys(kind: type) -> list[tuple[str, str]]:
@@ -88,8 +111,8 @@ def _told(docstring: str) -> dict[str, list[str]]:
     for sentence in SENTENCE.split(docstring):
         opening = ABOUT.match(sentence)
         about = CODE.findall(opening[1] if opening else sentence) or about
-        if opening and ", " not in opening[1]:
-            sentence = sentence[opening.end() :]  # noqa: PLW2901 - the key stands in its own column
+        if opening:
+            sentence = sentence[opening.end() :]  # noqa: PLW2901 - the keys stand in their own column
         for key in dict.fromkeys(about):
             told.setdefault(key, []).append(sentence)
     return told

@@ -28,7 +28,8 @@ def table() -> str:
     }
     rest = [*FIELDS, *(each for name, fields in objects.items() for each in _inside(name, fields))]
     lines += [row(_names(each for each in rest if _kind(each) == "told"), IGNORED)]
-    lines += [row(_names(each for each in rest if _kind(each) == "harmless"), "nothing")]
+    harmless = [each for each in rest if _kind(each) == "harmless"]
+    lines += [row(HARMLESS.format(len(harmless)), "nothing")]
     lines += ["", "| refused | instead |", "|---|---|"]
     refused = [each for each in rest if each.remedy]
     lines += [row(names, remedy) for remedy, names in _by(refused, "remedy")]
@@ -36,6 +37,7 @@ def table() -> str:
 
 
 IGNORED = "nothing, and its client is told"
+HARMLESS = "{} more that only steer caches, devices, identifiers, retries and display elsewhere"
 
 
 def _kind(each: Field) -> str:
