@@ -162,7 +162,7 @@ def test_the_glossary_has_each_word_once_and_those_of_the_command_line() -> None
     origins = ("sampled", "template", "schema", "echo", "ngram", "draft", "mtp", "grammar")
     assert [origin for origin in origins if f"`{origin}`" not in text] == []
     columns = [str(column.header) for column in stats_table(Stats(), drawn=True).columns]
-    others = {"tokens", "tokens/s", "prompt", "per forward"}  # plain words
+    others = {"tokens", "tokens/s", "prompt", "prefill", "per forward"}  # plain words
     known = {*words, *(f"{word}s" for word in words)}
     assert [column for column in columns if column not in known | others] == []
 

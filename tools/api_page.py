@@ -26,13 +26,14 @@ KEYWORDS = RequestOptions.__annotations__
 MADE_ELSEWHERE = (mlxfill.Run,)
 INTERNAL = {"forwarder", "made_by", "prepare"}
 """Public for the other modules of the core only."""
+RAISES = re.compile(r"\n? *- raises .+")
 ABSENT = re.compile(r" = None$")
 
 
 def reference() -> str:
     """``load``, then a section for each class."""
     load = cast("ast.FunctionDef", _tree(mlxfill.load))
-    text = described(ast.get_docstring(load) or "")
+    text = RAISES.sub("", described(ast.get_docstring(load) or ""))
     return "\n\n".join([f"## `load`\n\n`{_call(load, 'load')}`\n\n{text}", *map(_section, CLASSES)])
 
 
@@ -60,7 +61,7 @@ def _told(kind: type) -> Iterator[tuple[str, str]]:
             head = f"{name}: {KEYWORDS[name].__forward_arg__} = {head.partition(' = ')[2]}"
         elif kind in ANSWERED:
             head = head.partition(" = ")[0]
-        yield ABSENT.sub("", head), about.get(name, text)
+        yield ABSENT.sub("", head), about.get(name, RAISES.sub("", text).strip())
 
 
 def _call(node: ast.FunctionDef, name: str) -> str:

@@ -17,7 +17,8 @@ import attrs
 
 from mlxfill.config import Config
 from mlxfill.config.annotations import NO_KEY, TABLES, in_words, key_of
-from pages import ROOT, as_markdown, row
+from mlxfill.config.sections import Generation
+from pages import ROOT, as_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,12 +44,13 @@ SHORT = (
     (r"'", '"'),
 )
 """What rules say in a sentence, as a table has it."""
+ELSEWHERE = "Defaults of the [options](api.md#options) and [sampling](api.md#sampling) so named"
 ILLEGAL: tuple[object, ...] = (-(10**9), "\0", 1.5)
 """Values that rules refuse, with an error that says what would be legal."""
 
 
 def reference() -> str:
-    """A table for the top level, each section and each plugin."""
+    """A list for the top level, each section and each plugin."""
     sections = [("Top level", "", Config), *_sections(), *_plugins()]
     return "\n\n".join(_section(*section) for section in sections)
 
@@ -78,14 +80,24 @@ def _plugins() -> Iterator[tuple[str, str, type]]:
 def _section(title: str, _: str, kind: type) -> str:
     attrs.resolve_types(kind)
     fields = {key_of(a): a for a in attrs.fields(kind)}
-    rows: dict[tuple[str, str], list[str]] = {}
-    for key, text in _keys(kind):
-        rows.setdefault((_shortly(_legal(fields[key])), text), []).append(key)
-    lines = [f"### {title}", "", row("key", "value", "default", "meaning"), "|---|---|---|---|"]
-    for (legal, text), keys in rows.items():
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for key, said in _keys(kind):
+        text = "" if key in _said_elsewhere(kind) else said
+        alike = (_shortly(_legal(fields[key])), text, "" if text else key)
+        rows.setdefault(alike, []).append(key)
+    lines = [f"### {title}", ""]
+    if _said_elsewhere(kind):
+        lines += [f"{ELSEWHERE}:", ""]
+    for (legal, text, _), keys in rows.items():
         names = ", ".join(f"`{key}`" for key in keys)
-        lines.append(row(names, legal, ", ".join(_default(fields[key]) for key in keys), text))
+        default = ", ".join(filter(None, (_default(fields[key]) for key in keys)))
+        lines.append(f"- {names} ({legal}{default and '; '}{default}){text and ': '}{text}")
     return "\n".join(lines)
+
+
+def _said_elsewhere(kind: type) -> set[str]:
+    """Keys that are options of a request."""
+    return {each.name for each in attrs.fields(kind)} if kind is Generation else set()
 
 
 def _shortly(legal: str) -> str:
