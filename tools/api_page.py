@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, cast
 
 import mlxfill
-from contracts_page import members, written
+from contracts_page import members, method, written
 from mlxfill.engine.keywords import RequestOptions
 from mlxfill.engine.options import Options
 from pages import described, item, told_of
@@ -34,7 +34,9 @@ def reference() -> str:
     """``load``, then a section for each class."""
     load = cast("ast.FunctionDef", _tree(mlxfill.load))
     text = RAISES.sub("", described(ast.get_docstring(load) or ""))
-    return "\n\n".join([f"## `load`\n\n`{_call(load, 'load')}`\n\n{text}", *map(_section, CLASSES)])
+    return "\n\n".join(
+        [f"## `load`\n\n`{method(load, 'load')}`\n\n{text}", *map(_section, CLASSES)]
+    )
 
 
 def unexplained() -> list[str]:
@@ -55,23 +57,11 @@ def _told(kind: type) -> Iterator[tuple[str, str]]:
         name, head, text = written(node, after, kind.__name__)
         if name in INTERNAL or (name == "__init__" and kind in MADE_ELSEWHERE):
             continue
-        if isinstance(node, ast.FunctionDef) and "(" in head:
-            head = _call(node, head.partition("(")[0])
-        elif kind is Options:
+        if kind is Options:
             head = f"{name}: {KEYWORDS[name].__forward_arg__} = {head.partition(' = ')[2]}"
         elif kind in ANSWERED:
             head = head.partition(" = ")[0]
         yield ABSENT.sub("", head), about.get(name, RAISES.sub("", text).strip())
-
-
-def _call(node: ast.FunctionDef, name: str) -> str:
-    """``name(argument, keyword=default) -> answer``: the docstring has the rest."""
-    for each in ast.walk(node.args):
-        if isinstance(each, ast.arg):
-            each.annotation = None
-    arguments = ast.unparse(node.args).removeprefix("self").removeprefix(", ")
-    answer = ast.unparse(node.returns) if node.returns else "None"
-    return f"{name}({arguments})" + (f" -> {answer}" if answer != "None" else "")
 
 
 def _tree(thing: type | Callable[..., object]) -> ast.stmt:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     Member = ast.AnnAssign | ast.Assign | ast.FunctionDef
 
 SECTION = re.compile(r"^# --- (.+?) -+$", re.MULTILINE)
-DEFAULT = re.compile(r"(?<=[\w\]])=(?=\w)")
 ELSEWHERE = {
     "drafters": ((mark, "CacheMark"), (compiled, "CompiledForward"), (sampling, "Chooser")),
     "rewinders": ((window, "CacheWindow"),),
@@ -121,10 +120,13 @@ def _property(node: ast.FunctionDef) -> str:
 def method(node: ast.FunctionDef, owner: str) -> str:
     """``name(arguments) -> answer``; that of ``__init__`` under the name of its class."""
     name = owner if node.name == "__init__" else node.name
+    for each in ast.walk(node.args):  # shapes and kinds stand in the docstring
+        if isinstance(each, ast.arg):
+            each.annotation = None
     arguments = ast.unparse(node.args).removeprefix("self").removeprefix(", ")
     answer = ast.unparse(node.returns) if node.returns else ""
     arrow = f" -> {answer}" if answer not in {"", "None"} else ""
-    return f"{name}({DEFAULT.sub(' = ', arguments)}){arrow}"
+    return f"{name}({arguments}){arrow}"
 
 
 def _field(node: ast.AnnAssign | ast.Assign) -> str:

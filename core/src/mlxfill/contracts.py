@@ -147,7 +147,7 @@ class DraftCheckpoint:
 class DraftSampling(Protocol):
     """Draws draft tokens with the key of the target position that they predict.
 
-    ``sampling`` is the request's.
+    ``sampling``: the request's.
     """
 
     sampling: Sampling

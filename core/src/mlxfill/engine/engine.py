@@ -200,13 +200,9 @@ class Engine:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **options: Unpack[RequestOptions],
     ) -> Prompt:
-        """Raise what ``stream`` would raise; opens nothing, so that many requests can be checked.
+        """Raise what ``stream`` would raise, in any thread; computes nothing on the model.
 
-        Computes nothing on the model and may be called in any thread, while another generates:
-        reading a long prompt and compiling a schema take time.
-
-        :returns: the prompt as it was read; ``stream`` takes it in its place, and does not read
-            it again.
+        :returns: the prompt as it was read; ``stream`` takes it in its place.
         :raises InputError, TemplateError, CacheMismatchError: as ``stream``.
         """
         opening, made = self._opening(prompt, tools, options)
@@ -225,8 +221,8 @@ class Engine:
     ) -> Run:
         """Go on from a checkpoint: the same tokens as if the run had never stopped.
 
-        The pieces begin with those of the stored reply, which cost nothing.  A file goes on being
-        replaced as the request asked for; ``checkpoint=None`` leaves it as it is.
+        The pieces begin with those of the stored reply.  A file goes on being replaced;
+        ``checkpoint=None`` leaves it as it is.
 
         :param source: a file, or what ``on_checkpoint`` was handed.
         :param options: ``cancel``, ``on_checkpoint``, a greater ``max_tokens``, and what a file

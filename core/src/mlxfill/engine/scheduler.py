@@ -90,11 +90,10 @@ class RowScheduler:
             for run, piece in rows.round():
                 ...                       # piece.finish_reason ends its run
 
-    Each run says what it would say alone.  Runs whose caches cannot stand in one batch (a model
-    that ``Engine.no_rows`` names, ``prompt_cache``, ``max_kv_size``, checkpoints, another
-    generation method) take turns.  A run whose processor, sampler or callback raises ends with
-    ``finish_reason`` ``"error"``; its ``result()`` raises what was raised.  When a round itself
-    raises (the model, Ctrl-C), all runs end.  One thread makes all calls.
+    Each run says what it would say alone; some take turns (docs/rows.md).  One whose processor,
+    sampler or callback raises ends with ``finish_reason`` ``"error"``, and its ``result()`` raises
+    what was raised.  When a round itself raises (the model, Ctrl-C), all runs end.  One thread
+    makes all calls.
     """
 
     def __init__(

@@ -29,16 +29,16 @@ class CompiledForward:
         forward = CompiledForward(lambda ids, cache: model(ids, cache=cache)[:, -1])
         logits = forward(ids, cache=cache)      # ids [1, L]; the cache holds them afterwards
 
-    The forward of a small model costs more in its hundreds of operations, each built and
-    dispatched by the host, than in arithmetic.  ``mx.compile`` fuses them, but a KV cache has
-    another shape after each token and would be compiled anew every time.  So the function is
-    shown the cache's whole buffers, an offset on the device, and a mask of what is filled.  The
-    cache itself stays mlx-lm's own and may be trimmed, saved and forwarded otherwise in between.
-
-    The first answer is compared with that of the function itself.  A function that differs or
-    cannot be traced runs as it is from then on, and so do long inputs and other kinds of cache.
-    Weights are part of the graph: make a new one when they change.
+    The first answer is compared with the function's own.  A function that differs or cannot be
+    traced runs as it is, and so do long inputs and other kinds of cache.  Weights are part of the
+    graph: make a new one when they change.
     """
+
+    # The forward of a small model costs more in its hundreds of operations, each built and
+    # dispatched by the host, than in arithmetic.  mx.compile fuses them, but a KV cache has another
+    # shape after each token and would be compiled anew every time.  So the function is shown the
+    # cache's whole buffers, an offset on the device, and a mask of what is filled.  The cache
+    # itself stays mlx-lm's own and may be trimmed, saved and forwarded otherwise in between.
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """``function``: of ``[1, L, ...]`` arrays to an array or a tuple of them, without effects

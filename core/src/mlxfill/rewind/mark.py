@@ -25,10 +25,8 @@ class CacheMark:
         ...                       # forwards of at most 4 tokens
         held = mark.back(2)       # 2: trimmed; 0: at the mark, forward those 2 again
 
-    Works for every kind of entry: entries that can be trimmed remember their offset, others
-    keep handles of their arrays, so that nothing is copied unless a forward writes into
-    them.  ``ahead``: most tokens that will be forwarded before ``back``; a sliding window
-    that could wrap in between is kept by its arrays.
+    Works for every kind of entry and copies nothing unless a forward writes into it.  ``ahead``:
+    most tokens that will be forwarded before ``back``.
     """
 
     def __init__(self, cache: Sequence[Any], *, ahead: int) -> None:
