@@ -248,7 +248,7 @@ def turns(count: int) -> list[list[int]]:
 
 def reads_a_round(turn: Sequence[int], draft: Path, plugin: str) -> float:
     """Reads from the device for each round of a drafter, counted where the engine reads."""
-    forward: Any = import_module("mlxfill.engine.forward")
+    forward: Any = import_module("mlxfill.forward.runner")
     counted = {"reads": 0}
     read = forward.ids_of
 

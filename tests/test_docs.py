@@ -24,8 +24,8 @@ from typer.main import get_group
 
 from mlxfill.cli.app import build
 from mlxfill.cli.commands import add_command
-from mlxfill.cli.invocation import Invocation
-from mlxfill.cli.report import stats_table
+from mlxfill.cli.options.invocation import Invocation
+from mlxfill.cli.terminal.report import stats_table
 from mlxfill.config import load_config
 from mlxfill.engine import Stats
 from mlxfill.plugins import PluginManager, scan

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import mlxfill_model_tiny
 from mlxfill import load_tokenizer, read_calls
-from mlxfill.engine.sections import reply_apart
+from mlxfill.chat.sections import reply_apart
 from mlxfill.tool_calls.formats import FORMATS
 from mlxfill_serve.reply import (
     CallArguments,

@@ -17,8 +17,8 @@ from transformers import PreTrainedTokenizerFast
 import mlxfill
 import mlxfill_model_tiny
 from mlxfill import load_tokenizer
-from mlxfill.engine.markers import ContentMarkers
-from mlxfill.engine.prompt import make_prompt
+from mlxfill.chat.markers import ContentMarkers
+from mlxfill.chat.prompt import make_prompt
 
 ROOT = Path(__file__).parents[1]
 TINY = Path(mlxfill_model_tiny.__file__).parent / "models" / "target"

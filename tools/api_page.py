@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, cast
 
 import mlxfill
 from contracts_page import members, method, written
-from mlxfill.engine.keywords import RequestOptions
-from mlxfill.engine.options import Options
+from mlxfill.request.keywords import RequestOptions
+from mlxfill.request.options import Options
 from pages import described, item, told_of
 
 if TYPE_CHECKING:

@@ -273,7 +273,7 @@ def checkpoint(data: bytes) -> None:
 
 def weights(data: bytes) -> None:
     """The weights of a model and of an adapter: the file is read, or refused by its name."""
-    from mlxfill.model.loading import check_files
+    from mlxfill.loading.model import check_files
 
     folder = place() / "model"
     folder.mkdir(exist_ok=True)

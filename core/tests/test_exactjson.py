@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mlxfill import exactjson
-from mlxfill.cli.shape import read_shape
-from mlxfill.engine.options import make_options
+from mlxfill.cli.options.shape import read_shape
+from mlxfill.request.options import make_options
 
 if TYPE_CHECKING:
     from pathlib import Path

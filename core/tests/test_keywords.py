@@ -7,9 +7,9 @@ import inspect
 import pytest
 
 from mlxfill import Engine, Sampling
-from mlxfill.engine.keywords import RequestOptions, ResumeOptions, SamplingOptions
-from mlxfill.engine.options import Options
 from mlxfill.engine.resume import GIVEN_AGAIN
+from mlxfill.request.keywords import RequestOptions, ResumeOptions, SamplingOptions
+from mlxfill.request.options import Options
 
 
 def test_every_option_has_a_typed_keyword_and_no_other_has() -> None:

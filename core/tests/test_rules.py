@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mlxfill import InputError, Sampling, rules
 from mlxfill.config import Generation
-from mlxfill.engine.options import Options
+from mlxfill.request.options import Options
 
 
 @frozen(kw_only=True)

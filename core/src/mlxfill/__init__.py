@@ -18,9 +18,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mlxfill.audit.audit import Audit, AuditedRun
+    from mlxfill.chat.prompt import Prompt
+    from mlxfill.chat.sections import ReplySections
     from mlxfill.cli.groups import grouped
-    from mlxfill.cli.outputs import check_output
-    from mlxfill.cli.tables import fit_table, standard_output
+    from mlxfill.cli.terminal.outputs import check_output
+    from mlxfill.cli.terminal.tables import fit_table, standard_output
     from mlxfill.config import Config, load_config
     from mlxfill.contracts import (
         MLXFILL_API,
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
         TargetView,
         TokenView,
     )
+    from mlxfill.decode.prompt_scores import PromptScores
     from mlxfill.engine import (
         Checkpoint,
         Engine,
@@ -55,11 +59,7 @@ if TYPE_CHECKING:
         Stats,
         load,
     )
-    from mlxfill.engine.audit import Audit, AuditedRun
     from mlxfill.engine.compat import stream_generate
-    from mlxfill.engine.prompt import Prompt
-    from mlxfill.engine.promptscores import PromptScores
-    from mlxfill.engine.sections import ReplySections
     from mlxfill.errors import (
         BackendMissingError,
         CacheMismatchError,
@@ -74,10 +74,10 @@ if TYPE_CHECKING:
         TemplateError,
     )
     from mlxfill.hookspecs import hookimpl
+    from mlxfill.loading.formats import FolderFormat, folder_format
+    from mlxfill.loading.model import load_tokenizer
     from mlxfill.messages import for_template
     from mlxfill.model.compiled import CompiledForward
-    from mlxfill.model.formats import FolderFormat, folder_format
-    from mlxfill.model.loading import load_tokenizer
     from mlxfill.plugins import PluginManager, installed_plugin
     from mlxfill.rewind.mark import CacheMark
     from mlxfill.rewind.window import CacheWindow
@@ -155,8 +155,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Audit": "mlxfill.engine.audit",
-    "AuditedRun": "mlxfill.engine.audit",
+    "Audit": "mlxfill.audit.audit",
+    "AuditedRun": "mlxfill.audit.audit",
     "CacheMark": "mlxfill.rewind.mark",
     "CacheWindow": "mlxfill.rewind.window",
     "Checkpoint": "mlxfill.engine",
@@ -164,31 +164,31 @@ _HOMES = {
     "CompiledForward": "mlxfill.model.compiled",
     "Config": "mlxfill.config",
     "Engine": "mlxfill.engine",
-    "FolderFormat": "mlxfill.model.formats",
+    "FolderFormat": "mlxfill.loading.formats",
     "Piece": "mlxfill.engine",
     "PluginManager": "mlxfill.plugins",
-    "Prompt": "mlxfill.engine.prompt",
+    "Prompt": "mlxfill.chat.prompt",
     "PromptCache": "mlxfill.engine",
-    "PromptScores": "mlxfill.engine.promptscores",
-    "ReplySections": "mlxfill.engine.sections",
+    "PromptScores": "mlxfill.decode.prompt_scores",
+    "ReplySections": "mlxfill.chat.sections",
     "Result": "mlxfill.engine",
     "RowScheduler": "mlxfill.engine",
     "Run": "mlxfill.engine",
     "Sampling": "mlxfill.sampling",
     "Stats": "mlxfill.engine",
-    "check_output": "mlxfill.cli.outputs",
-    "fit_table": "mlxfill.cli.tables",
-    "folder_format": "mlxfill.model.formats",
+    "check_output": "mlxfill.cli.terminal.outputs",
+    "fit_table": "mlxfill.cli.terminal.tables",
+    "folder_format": "mlxfill.loading.formats",
     "for_template": "mlxfill.messages",
     "grouped": "mlxfill.cli.groups",
     "hookimpl": "mlxfill.hookspecs",
     "installed_plugin": "mlxfill.plugins",
     "load": "mlxfill.engine",
     "load_config": "mlxfill.config",
-    "load_tokenizer": "mlxfill.model.loading",
+    "load_tokenizer": "mlxfill.loading.model",
     "read_calls": "mlxfill.tool_calls.read",
     "replacing": "mlxfill.whole",
-    "standard_output": "mlxfill.cli.tables",
+    "standard_output": "mlxfill.cli.terminal.tables",
     "stream_generate": "mlxfill.engine.compat",
 }
 """Where the names are that are neither errors nor contracts."""
@@ -209,7 +209,7 @@ def __getattr__(name: str) -> object:
     try:
         value: object = getattr(import_module(_HOMES.get(name, others)), name)
     except ImportError:
-        from mlxfill.model.loading import require_backend
+        from mlxfill.loading.model import require_backend
 
         require_backend()
         raise

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mlxfill
-from mlxfill.engine.checkpoint.lock import CheckpointLock
+from mlxfill.checkpoint.lock import CheckpointLock
 from mlxfill_testing.installed import HEADER
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 import mlxfill
 from mlxfill.cli.conversation import Conversation, as_message
-from mlxfill.engine.results import Result, Stats
+from mlxfill.request.results import Result, Stats
 from mlxfill_testing import engine_with, shared_model
 from mlxfill_testing.installed import HEADER
 

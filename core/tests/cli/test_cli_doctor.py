@@ -211,7 +211,7 @@ def test_without_a_backend_the_rest_is_shown(
     def missing() -> None:
         raise BackendMissingError("mlx has no backend here")
 
-    monkeypatch.setattr("mlxfill.model.loading.require_backend", missing)
+    monkeypatch.setattr("mlxfill.loading.model.require_backend", missing)
     found = findings("--model", "x", code=1)
     assert found["problems"] == ["mlx has no backend here"]
     assert found["device"] is None

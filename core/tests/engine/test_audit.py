@@ -11,8 +11,8 @@ import pytest
 from attrs import evolve
 
 from mlxfill import InputError, Policy, RowScheduler
-from mlxfill.engine.audit import Audit, Difference
-from mlxfill.engine.replay import gap_moved
+from mlxfill.audit.audit import Audit, Difference
+from mlxfill.audit.replay import gap_moved
 from mlxfill.rewind.window import CacheWindow
 from mlxfill_testing import (
     Guest,

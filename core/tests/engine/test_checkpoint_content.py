@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlxfill import Checkpoint, CheckpointError, InputError, Sampling, Stats
-from mlxfill.engine.checkpoint.capture import LIVE
-from mlxfill.engine.options import Options
+from mlxfill.request.options import Options
+from mlxfill.resume.capture import LIVE
 from mlxfill_testing import Guest, engine_with, shared_model
 
 if TYPE_CHECKING:

@@ -412,7 +412,7 @@ def interrupted(path: Path, line: int) -> bool:
 
     def generate() -> None:
         with engine_with(shared_model("llama")) as engine:
-            sys.settrace(Interrupting("mlxfill.engine.checkpoint.writer", line))
+            sys.settrace(Interrupting("mlxfill.checkpoint.writer", line))
             try:
                 engine.generate(PROMPT, checkpoint=path, checkpoint_every=20, **OPTIONS)
             except KeyboardInterrupt:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mlxfill import Checkpoint
-from mlxfill.engine.checkpoint import keeper
-from mlxfill.engine.options import Options
+from mlxfill.request.options import Options
+from mlxfill.resume import keeper
 from mlxfill_testing import engine_with, shared_model
 
 if TYPE_CHECKING:

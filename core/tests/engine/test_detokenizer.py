@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mlx_lm.tokenizer_utils import NewlineTokenizer, TokenizerWrapper
 
 from mlxfill import Checkpoint, Engine, stream_generate
-from mlxfill.engine.text import TextStream
+from mlxfill.request.text import TextStream
 from mlxfill_testing import shared_model
 from tokenizers_of import tokenizers_by_kind
 

@@ -10,10 +10,10 @@ import mlx.core as mx
 import pytest
 
 from mlxfill import DrafterError, DraftKind, Policy, Sampling, hookimpl
-from mlxfill.engine.drafter import TRIED, DraftAcceptance, Drafter, measured_cost
 from mlxfill.model.target import Target
 from mlxfill.policy.cost import CostCurve
 from mlxfill.policy.plan import Drafts, Gate
+from mlxfill.proposals.drafter import TRIED, DraftAcceptance, Drafter, measured_cost
 from mlxfill.sampling import Chooser
 from mlxfill_testing import Guest, Script, ScriptedDrafter, engine_with, shared_model
 

@@ -348,7 +348,7 @@ def written(**options: Any) -> Any:
 @pytest.fixture
 def seated(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Install a hostile plugin and a good one, and make an engine with both."""
-    monkeypatch.setattr("mlxfill.engine.opening.PROPOSE_BUDGET_S", BUDGET_S)
+    monkeypatch.setattr("mlxfill.engine.builder.PROPOSE_BUDGET_S", BUDGET_S)
     engines: list[Engine] = []
 
     def make(text: str, model: Any = None, **options: Any) -> Engine:

@@ -343,7 +343,7 @@ def test_a_model_that_is_nowhere_is_named(
     name: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    from mlxfill.model.loading import find_model
+    from mlxfill.loading.model import find_model
 
     with pytest.raises(mlxfill.ModelNotFoundError, match=named):
         find_model(name, lambda _: None)

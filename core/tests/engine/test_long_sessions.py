@@ -10,7 +10,7 @@ import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from mlxfill import Stats
-from mlxfill.engine.roles import check_roles
+from mlxfill.chat.roles import check_roles
 from mlxfill_testing import engine_with, shared_model, tiny_tokenizer
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
-from mlxfill.engine.prompt_store import Entry, PromptStore, common, packed
+from mlxfill.prefix_cache.store import Entry, PromptStore, common, packed
 from mlxfill_testing import Guest, engine_with, plain, shared_model
 
 COUNT = 12

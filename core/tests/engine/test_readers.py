@@ -203,7 +203,7 @@ def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
 @pytest.fixture
 def small_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds of 64 prompt tokens: what takes long prompts otherwise shows with shorter ones."""
-    monkeypatch.setattr("mlxfill.engine.readers.ROUND_TOKENS", 64)
+    monkeypatch.setattr("mlxfill.batch.prefill_queue.ROUND_TOKENS", 64)
 
 
 @pytest.mark.usefixtures("small_rounds")

@@ -309,7 +309,7 @@ def test_weights_are_wired_once_and_only_while_there_are_runs(
         yield
         wired.remove(model)
 
-    monkeypatch.setattr("mlxfill.engine.scheduler.wired_limit", limit)
+    monkeypatch.setattr("mlxfill.batch.scheduler.wired_limit", limit)
     with engine_with(shared_model("llama")) as engine:
         rows = RowScheduler(engine)
         for ends in ("dropped", "read", "dropped"):

@@ -12,7 +12,7 @@ from mlxfill_testing import engine_with, plain, shared_model
 
 if TYPE_CHECKING:
     from mlxfill import Engine
-    from mlxfill.engine.run import Run
+    from mlxfill.decode.run import Run
 
 REQUESTS, ROWS = 1000, 24
 ASKED = [([3 + i, 40, 9, 12 + i][: 2 + i % 3], 1 + i % 5) for i in range(10)]

@@ -19,9 +19,9 @@ from mlxfill import (
     hookimpl,
     stream_generate,
 )
-from mlxfill.cli.decoding import Decoding
-from mlxfill.engine.options import make_options
+from mlxfill.cli.options.decoding import Decoding
 from mlxfill.plugins import PluginManager
+from mlxfill.request.options import make_options
 from mlxfill_testing import EOS, Guest, engine_with, plain, shared_model, tiny_model, tiny_tokenizer
 
 PROMPT = [5, 9, 5, 9]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfill import Fault, Policy, Proposal
-from mlxfill.engine.session import Rules, Seat, Session
 from mlxfill.policy.acceptance import AcceptanceStats
+from mlxfill.proposals.session import Rules, Seat, Session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from mlxfill.policy.cost import CostCurve
 from mlxfill_testing import Guest, Script, ScriptedDrafter, engine_with, plain, shared_model
 
 if TYPE_CHECKING:
-    from mlxfill.engine.drafter import Drafter
+    from mlxfill.proposals.drafter import Drafter
 
 PROMPT = [5, 9, 17, 4, 33, 21]
 LONG = [2 + at % 50 for at in range(2100)]

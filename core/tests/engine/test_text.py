@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from mlxfill import Engine, ReplySections
-from mlxfill.engine.text import TextStream
 from mlxfill.model.detokenizer import with_exact_text
+from mlxfill.request.text import TextStream
 from mlxfill_testing import (
     VOCAB,
     Guest,

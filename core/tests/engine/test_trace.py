@@ -12,7 +12,7 @@ import pytest
 
 from full_disk import full_after
 from mlxfill import InputError, Policy, RowScheduler
-from mlxfill.engine.forward import Forwarder
+from mlxfill.forward.runner import Forwarder
 from mlxfill.policy.cost import CostCurve
 from mlxfill.rewind.window import CacheWindow
 from mlxfill_testing import (

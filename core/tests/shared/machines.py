@@ -18,14 +18,14 @@ import mlx.core as mx
 from attrs import define, evolve, field, frozen
 
 from mlxfill.contracts import Policy, Proposal
-from mlxfill.engine.drafter import Drafter
-from mlxfill.engine.drafting import Drafting
-from mlxfill.engine.forward import Judged
-from mlxfill.engine.loop import DecodeLoop
-from mlxfill.engine.session import Rules, Seat, Session
+from mlxfill.decode.loop import DecodeLoop
+from mlxfill.forward.runner import Judged
 from mlxfill.policy.acceptance import AcceptanceStats
 from mlxfill.policy.cost import CostCurve
 from mlxfill.policy.plan import Gate
+from mlxfill.proposals.drafter import Drafter
+from mlxfill.proposals.drafting import Drafting
+from mlxfill.proposals.session import Rules, Seat, Session
 from mlxfill.sampling import Chooser, Sampling
 from mlxfill_testing import Script, ScriptedDrafter
 

@@ -241,7 +241,7 @@ def test_a_round_is_read_once(
         reads.append(array.size)
         return read(array)
 
-    monkeypatch.setattr("mlxfill.engine.forward.ids_of", counted)
+    monkeypatch.setattr("mlxfill.forward.runner.ids_of", counted)
     result = written(target_of("qwen3_5"), drafting(), eos_token_ids=[])
     assert len(reads) == len(result.stats.spec["acceptance_lengths"]) > 0
     assert set(reads[:-3]) == {2 * 2 + 1}  # samples and drafts together

@@ -277,7 +277,7 @@ def test_a_round_is_read_once(drafting: Drafting, monkeypatch: pytest.MonkeyPatc
         reads.append(array.size)
         return read(array)
 
-    monkeypatch.setattr("mlxfill.engine.forward.ids_of", counted)
+    monkeypatch.setattr("mlxfill.forward.runner.ids_of", counted)
     result = written(model_of("qwen3_5"), drafting(draft_of("qwen3_5", 0.2)), num_draft_tokens=3)
     rounds = len(result.stats.spec["acceptance_lengths"])
     assert len(reads) == rounds > 0

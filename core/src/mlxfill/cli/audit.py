@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from attrs import define
 
-from mlxfill.cli.ask import Ask
-from mlxfill.cli.decoding import Decoding
 from mlxfill.cli.groups import grouped
-from mlxfill.cli.invocation import invocation
-from mlxfill.cli.loading import Loading
+from mlxfill.cli.options.ask import Ask
+from mlxfill.cli.options.decoding import Decoding
+from mlxfill.cli.options.invocation import invocation
+from mlxfill.cli.options.loading import Loading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.table import Table
 
-    from mlxfill.engine.audit import Audit
+    from mlxfill.audit.audit import Audit
 
     Decode = Callable[[list[int]], str]
 
@@ -47,9 +47,9 @@ def audit(
 
     from rich.console import Console
 
-    from mlxfill.cli.report import print_faults
-    from mlxfill.cli.tables import fit_table, standard_output
-    from mlxfill.cli.waiting import waiting
+    from mlxfill.cli.terminal.report import print_faults
+    from mlxfill.cli.terminal.tables import fit_table, standard_output
+    from mlxfill.cli.terminal.waiting import waiting
 
     errors = Console(stderr=True, highlight=False, quiet=findings.as_json)
     with waiting(errors, f"loading {loading.model_name(config)}"):
@@ -72,7 +72,7 @@ def _table(found: Audit, decode: Decode) -> Table:
     """A row for each proposed token."""
     from rich.text import Text
 
-    from mlxfill.cli.tables import bare_table
+    from mlxfill.cli.terminal.tables import bare_table
 
     table = bare_table()
     table.add_column("token", justify="right")

@@ -10,12 +10,12 @@ import typer
 from attrs import define, field
 from attrs.converters import optional
 
-from mlxfill.cli.ask import read_tools
-from mlxfill.cli.decoding import Decoding
-from mlxfill.cli.encoding import as_text
 from mlxfill.cli.groups import grouped
-from mlxfill.cli.invocation import invocation
-from mlxfill.cli.loading import Loading
+from mlxfill.cli.options.ask import read_tools
+from mlxfill.cli.options.decoding import Decoding
+from mlxfill.cli.options.invocation import invocation
+from mlxfill.cli.options.loading import Loading
+from mlxfill.cli.terminal.encoding import as_text
 from mlxfill.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from mlxfill.cli.ask import Message
+    from mlxfill.cli.options.ask import Message
     from mlxfill.engine import Engine, Result
 
 HELP = """/reset         forget the conversation
@@ -99,8 +99,8 @@ def chat(ctx: typer.Context, loading: Loading, decoding: Decoding, talk: Talk) -
     from rich.console import Console
 
     from mlxfill.cli.conversation import Conversation
-    from mlxfill.cli.report import print_faults
-    from mlxfill.cli.waiting import waiting
+    from mlxfill.cli.terminal.report import print_faults
+    from mlxfill.cli.terminal.waiting import waiting
 
     errors = Console(stderr=True, highlight=False)
     with waiting(errors, f"loading {loading.model_name(config)}"):
@@ -178,7 +178,7 @@ def _obey(conversation: Talker, line: str, errors: Console, *, drawn: bool) -> N
 
 def _tell_costs(conversation: Talker, errors: Console, *, drawn: bool) -> None:
     """What the last reply cost."""
-    from mlxfill.cli.report import print_left_out, print_stats
+    from mlxfill.cli.terminal.report import print_left_out, print_stats
 
     if conversation.last is None:
         errors.print("nothing was said yet")
@@ -192,11 +192,11 @@ def _answer(conversation: Talker, line: str, errors: Console, *, origins: bool) 
     """One turn, if it can be.  What goes wrong in it is told, and the conversation goes on."""
     from rich.console import Console
 
-    from mlxfill.cli.interrupt import stoppable
-    from mlxfill.cli.origins import legend
-    from mlxfill.cli.report import print_cut, print_faults
-    from mlxfill.cli.waiting import prefill_bar
-    from mlxfill.cli.writer import stream_out
+    from mlxfill.cli.terminal.interrupt import stoppable
+    from mlxfill.cli.terminal.origins import legend
+    from mlxfill.cli.terminal.report import print_cut, print_faults
+    from mlxfill.cli.terminal.waiting import prefill_bar
+    from mlxfill.cli.terminal.writer import stream_out
     from mlxfill.errors import MlxfillError
 
     try:

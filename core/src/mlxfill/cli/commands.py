@@ -14,7 +14,7 @@ from mlxfill.plugins import PluginManager, scan
 from mlxfill.plugins.faults import one_line
 
 if TYPE_CHECKING:
-    from mlxfill.cli.invocation import Invocation
+    from mlxfill.cli.options.invocation import Invocation
     from mlxfill.plugins import Claim
 
 ELSEWHERE = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from mlxfill.cli.invocation import invocation
+from mlxfill.cli.options.invocation import invocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

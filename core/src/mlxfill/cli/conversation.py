@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from mlxfill.cli.writer import thoughts
+from mlxfill.cli.terminal.writer import thoughts
 from mlxfill.errors import CacheMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from mlxfill.decode.run import Run
     from mlxfill.engine import Engine, PromptCache, Result
-    from mlxfill.engine.run import Run
 
 
 class Conversation:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from attrs import define
 
-from mlxfill.cli.answering import Output, answer
-from mlxfill.cli.ask import Ask
 from mlxfill.cli.batch.command import Batching, answer_batch
-from mlxfill.cli.decoding import Decoding
 from mlxfill.cli.groups import grouped
-from mlxfill.cli.invocation import invocation
-from mlxfill.cli.loading import Loading
+from mlxfill.cli.options.ask import Ask
+from mlxfill.cli.options.decoding import Decoding
+from mlxfill.cli.options.invocation import invocation
+from mlxfill.cli.options.loading import Loading
+from mlxfill.cli.terminal.answering import Output, answer
 from mlxfill.errors import InputError
 
 if TYPE_CHECKING:
-    from mlxfill.engine.run import Run
+    from mlxfill.decode.run import Run
 
 
 @define
@@ -106,7 +106,7 @@ def generate(  # noqa: PLR0913, PLR0917 - groups of options
     prompt, tools = ask.read()
     decoding.check(config)
 
-    from mlxfill.cli.waiting import waiting
+    from mlxfill.cli.terminal.waiting import waiting
 
     errors = output.errors()
     with waiting(errors, f"loading {loading.model_name(config)}"):

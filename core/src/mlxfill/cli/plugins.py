@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import attrs
 import typer
 
-from mlxfill.cli.invocation import invocation
+from mlxfill.cli.options.invocation import invocation
 from mlxfill.installing import pip_install
 
 if TYPE_CHECKING:

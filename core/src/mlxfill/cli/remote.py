@@ -10,15 +10,15 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from mlxfill.engine.results import SAMPLED, Piece, Result, Stats
 from mlxfill.errors import InputError, MlxfillError
+from mlxfill.request.results import SAMPLED, Piece, Result, Stats
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from http.client import HTTPResponse
 
-    from mlxfill.engine.results import FinishReason
+    from mlxfill.request.results import FinishReason
 
     Progress = Callable[[int, int], None]
 

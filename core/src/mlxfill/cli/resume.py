@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from attrs import define
 
-from mlxfill.cli.answering import Output, answer
 from mlxfill.cli.groups import grouped
+from mlxfill.cli.terminal.answering import Output, answer
 
 if TYPE_CHECKING:
-    from mlxfill.engine.run import Run
+    from mlxfill.decode.run import Run
 
 
 @define
@@ -32,7 +32,7 @@ class Stored:
 @grouped
 def resume(stored: Stored, output: Output) -> None:
     """Finish a reply that --checkpoint has saved; print all of it."""
-    from mlxfill.cli.waiting import waiting
+    from mlxfill.cli.terminal.waiting import waiting
     from mlxfill.engine import Checkpoint
     from mlxfill.engine.loading import load_again
 

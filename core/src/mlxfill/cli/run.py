@@ -13,11 +13,11 @@ import typer
 from typer.main import get_group
 
 from mlxfill.cli.app import build, unknown_command
-from mlxfill.cli.blanks import refuse_blanks
-from mlxfill.cli.encoding import speak_utf8
-from mlxfill.cli.invocation import Invocation, take_options
-from mlxfill.cli.streams import replace_closed
-from mlxfill.cli.typed import as_typed
+from mlxfill.cli.options.blanks import refuse_blanks
+from mlxfill.cli.options.invocation import Invocation, take_options
+from mlxfill.cli.options.typed import as_typed
+from mlxfill.cli.terminal.encoding import speak_utf8
+from mlxfill.cli.terminal.streams import replace_closed
 from mlxfill.errors import (
     BackendMissingError,
     ConfigError,
@@ -137,7 +137,7 @@ def _quoting(message: str, context: Any) -> str:  # noqa: ANN401 - typer's, of n
 
 def _backend_missing() -> BackendMissingError | None:
     """Why nothing that needs mlx could be imported, if that is why."""
-    from mlxfill.model.loading import require_backend
+    from mlxfill.loading.model import require_backend
 
     try:
         require_backend()

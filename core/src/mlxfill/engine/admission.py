@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from mlxfill.engine.prewarm import counted_tokens
-from mlxfill.engine.prompt import check_prompt
+from mlxfill.chat.prompt import check_prompt
 from mlxfill.errors import InputError
 from mlxfill.nearest import did_you_mean
+from mlxfill.prefix_cache.prefilled import counted_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mlxfill.chat.prompt import Prompt
     from mlxfill.contracts import Request
-    from mlxfill.engine.drafting import Drafting
-    from mlxfill.engine.forward import Forwarder
-    from mlxfill.engine.options import Options
-    from mlxfill.engine.prompt import Prompt
-    from mlxfill.engine.session import Seat
+    from mlxfill.forward.runner import Forwarder
     from mlxfill.model.target import Target
     from mlxfill.model.team import Team
     from mlxfill.plugins import PluginManager
+    from mlxfill.proposals.drafting import Drafting
+    from mlxfill.proposals.session import Seat
+    from mlxfill.request.options import Options
 
 PLAIN = (bool, int, float, str, type(None))
 """Types of options that say the same in every process."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mlxfill.engine.options import OPTION_NAMES, SAMPLING_NAMES, option_meant
 from mlxfill.errors import InputError, MlxfillError
+from mlxfill.request.options import OPTION_NAMES, SAMPLING_NAMES, option_meant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mlxfill.engine.results import Piece, Result
-    from mlxfill.engine.run import Run
-    from mlxfill.engine.scheduler import RowScheduler
+    from mlxfill.batch.scheduler import RowScheduler
+    from mlxfill.decode.run import Run
+    from mlxfill.request.results import Piece, Result
 
 KEYS = ("prompt", "messages", "tools")
 """What a request holds besides options."""

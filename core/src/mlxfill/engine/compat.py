@@ -11,18 +11,18 @@ import mlx.core as mx
 from mlx_lm.generate import GenerationResponse, generation_stream
 
 from mlxfill.engine.engine import Engine
-from mlxfill.engine.options import SAMPLING_NAMES
-from mlxfill.engine.results import SAMPLED
 from mlxfill.errors import InputError
-from mlxfill.model.given import check_loaded
+from mlxfill.loading.given import check_loaded
 from mlxfill.nearest import did_you_mean
+from mlxfill.request.options import SAMPLING_NAMES
+from mlxfill.request.results import SAMPLED
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from mlxfill.engine.course import Emitted
-    from mlxfill.engine.run import Run
-    from mlxfill.engine.runstate import RunState
+    from mlxfill.decode.course import Emitted
+    from mlxfill.decode.run import Run
+    from mlxfill.decode.runstate import RunState
     from mlxfill.model.reading import Stream
 
 MLX_LM_DEFAULTS = {

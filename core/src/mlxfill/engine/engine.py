@@ -7,32 +7,32 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 import attrs
 
+from mlxfill.batch.scheduler import MAX_ROWS, RowScheduler
+from mlxfill.chat.markers import TEXT, ContentMarkers
+from mlxfill.chat.prompt import Prompt, make_prompt
+from mlxfill.chat.template_checks import Unread
 from mlxfill.config import load_config
 from mlxfill.contracts import Fault
-from mlxfill.engine.boundaries import Starts
-from mlxfill.engine.checkpoint.identity import lasting
-from mlxfill.engine.guarded import PluginRewinders
-from mlxfill.engine.learnt import Learnt
-from mlxfill.engine.markers import TEXT, ContentMarkers
-from mlxfill.engine.mount import bundled, mount, passed_over
-from mlxfill.engine.opening import Opening
-from mlxfill.engine.options import make_options
-from mlxfill.engine.prompt import Prompt, make_prompt
-from mlxfill.engine.prompt_store import PromptStore, room
+from mlxfill.decode.profile import Learnt
+from mlxfill.decode.trace import Tracing
+from mlxfill.engine.builder import Opening
+from mlxfill.engine.load_drafter import bundled, mount, passed_over
 from mlxfill.engine.resources import Resources
-from mlxfill.engine.scheduler import MAX_ROWS, RowScheduler
-from mlxfill.engine.trace import Tracing
-from mlxfill.engine.unread import Unread
 from mlxfill.errors import DrafterError, InputError
+from mlxfill.forward.guarded import PluginRewinders
+from mlxfill.loading.forked import check_process
+from mlxfill.loading.given import check_loaded
+from mlxfill.loading.model import settle_randomness
 from mlxfill.model.detokenizer import with_exact_text
-from mlxfill.model.forked import check_process
-from mlxfill.model.given import check_loaded
-from mlxfill.model.loading import settle_randomness
 from mlxfill.model.reading import parameters
 from mlxfill.model.target import Target
 from mlxfill.model.team import Team
 from mlxfill.plugins import PluginManager
 from mlxfill.plugins.faults import recorded
+from mlxfill.prefix_cache.boundaries import Starts
+from mlxfill.prefix_cache.store import PromptStore, room
+from mlxfill.request.options import make_options
+from mlxfill.resume.identity import lasting
 from mlxfill.rules import is_whole
 
 if TYPE_CHECKING:
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
 
     import mlx.core as mx
 
+    from mlxfill.audit.audit import Audit, AuditedRun
+    from mlxfill.checkpoint.checkpoint import Checkpoint
     from mlxfill.config import Config
     from mlxfill.contracts import Event, Request
-    from mlxfill.engine.audit import Audit, AuditedRun
-    from mlxfill.engine.checkpoint.checkpoint import Checkpoint
-    from mlxfill.engine.drafter import Drafter
-    from mlxfill.engine.forward import Forwarder
-    from mlxfill.engine.keywords import PromptInput, RequestOptions, ResumeOptions
-    from mlxfill.engine.options import Options
-    from mlxfill.engine.results import Piece, Result
-    from mlxfill.engine.run import Run
+    from mlxfill.decode.run import Run
+    from mlxfill.forward.runner import Forwarder
     from mlxfill.model.reading import Stream
     from mlxfill.policy.cost import CostCurve
+    from mlxfill.proposals.drafter import Drafter
+    from mlxfill.request.keywords import PromptInput, RequestOptions, ResumeOptions
+    from mlxfill.request.options import Options
+    from mlxfill.request.results import Piece, Result
 
 
 class Engine:
@@ -282,7 +282,7 @@ class Engine:
         :raises InputError: also for an option that cannot be repeated (``prompt_cache``), and a
             plugin that generates in another way than token by token.
         """
-        from mlxfill.engine.audit import AuditedRun
+        from mlxfill.audit.audit import AuditedRun
 
         if options.get("prompt_cache") is not None:
             raise InputError("an audit repeats the prompt: give cache, not prompt_cache")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mlxfill.checkpoint.serialize import unpacked
 from mlxfill.config import load_config
-from mlxfill.engine.checkpoint.identity import lasting
-from mlxfill.engine.checkpoint.plain import unpacked
 from mlxfill.engine.engine import Engine
-from mlxfill.engine.finding import find
+from mlxfill.engine.find_model import find
 from mlxfill.errors import CheckpointError
-from mlxfill.model.given import check_name
-from mlxfill.model.loading import context_limit, load_model
+from mlxfill.loading.given import check_name
+from mlxfill.loading.model import context_limit, load_model
 from mlxfill.plugins import PluginManager
+from mlxfill.resume.identity import lasting
 
 if TYPE_CHECKING:
     import os

@@ -6,23 +6,23 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mlxfill.contracts import Fault
-from mlxfill.engine.drafter import most_drafts
-from mlxfill.engine.drafting import Drafting
-from mlxfill.engine.session import Seat
 from mlxfill.errors import DrafterError
 from mlxfill.plugins.faults import charge
+from mlxfill.proposals.drafter import most_drafts
+from mlxfill.proposals.drafting import Drafting
+from mlxfill.proposals.session import Seat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
     from mlxfill.contracts import DraftCheckpoint, DraftRows, Request
-    from mlxfill.engine.drafter import Drafter
-    from mlxfill.engine.forward import Forwarder
-    from mlxfill.engine.holder import Holder
-    from mlxfill.engine.options import Options
-    from mlxfill.engine.prewarm import Held
     from mlxfill.engine.resources import Resources
+    from mlxfill.forward.constraint import Holder
+    from mlxfill.forward.runner import Forwarder
+    from mlxfill.prefix_cache.prefilled import Held
+    from mlxfill.proposals.drafter import Drafter
+    from mlxfill.request.options import Options
 
 
 class Proposers:

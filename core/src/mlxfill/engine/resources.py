@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from mlxfill.engine.checkpoint.identity import Identity
+from mlxfill.resume.identity import Identity
 
 if TYPE_CHECKING:
+    from mlxfill.chat.template_checks import Unread
     from mlxfill.config import Config
     from mlxfill.contracts import Fault
-    from mlxfill.engine.boundaries import Starts
-    from mlxfill.engine.drafter import Drafter
-    from mlxfill.engine.learnt import Learnt
-    from mlxfill.engine.prompt_store import PromptStore
-    from mlxfill.engine.trace import Tracing
-    from mlxfill.engine.unread import Unread
+    from mlxfill.decode.profile import Learnt
+    from mlxfill.decode.trace import Tracing
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
     from mlxfill.model.team import Team
     from mlxfill.plugins import PluginManager
+    from mlxfill.prefix_cache.boundaries import Starts
+    from mlxfill.prefix_cache.store import PromptStore
+    from mlxfill.proposals.drafter import Drafter
     from mlxfill.rewind.window import MakeRewinder
 
 

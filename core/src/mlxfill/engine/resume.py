@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
+from mlxfill.chat.prompt import Prompt
+from mlxfill.checkpoint.checkpoint import Checkpoint
+from mlxfill.checkpoint.content import checked
+from mlxfill.checkpoint.serialize import restore_caches, unpacked
 from mlxfill.contracts import DraftCheckpoint
+from mlxfill.decode.course import Emitted, Ending
+from mlxfill.decode.runstate import Past
 from mlxfill.engine.admission import check_named
-from mlxfill.engine.checkpoint.checkpoint import Checkpoint
-from mlxfill.engine.checkpoint.content import checked
-from mlxfill.engine.checkpoint.fitting import (
+from mlxfill.engine.builder import Opening
+from mlxfill.errors import CheckpointError, InputError
+from mlxfill.prefix_cache.prefilled import Held
+from mlxfill.request.options import make_options
+from mlxfill.resume.counters import give_back
+from mlxfill.resume.fitting import (
     check_caches,
     check_lengths,
     check_scores,
@@ -22,25 +31,16 @@ from mlxfill.engine.checkpoint.fitting import (
     stored_objects,
     stored_options,
 )
-from mlxfill.engine.checkpoint.identity import other_weights
-from mlxfill.engine.checkpoint.plain import restore_caches, unpacked
-from mlxfill.engine.checkpoint.tally import give_back
-from mlxfill.engine.course import Emitted, Ending
-from mlxfill.engine.opening import Opening
-from mlxfill.engine.options import make_options
-from mlxfill.engine.prewarm import Held
-from mlxfill.engine.prompt import Prompt
-from mlxfill.engine.runstate import Past
-from mlxfill.errors import CheckpointError, InputError
+from mlxfill.resume.identity import other_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mlxfill.engine.options import Options
+    from mlxfill.decode.run import Run
+    from mlxfill.decode.runstate import RunState
     from mlxfill.engine.resources import Resources
-    from mlxfill.engine.results import FinishReason
-    from mlxfill.engine.run import Run
-    from mlxfill.engine.runstate import RunState
+    from mlxfill.request.options import Options
+    from mlxfill.request.results import FinishReason
 
 GIVEN_AGAIN = (
     *("cancel", "checkpoint", "checkpoint_every", "keep_cache", "logits_processors", "max_tokens"),

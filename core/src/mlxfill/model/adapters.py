@@ -9,7 +9,7 @@ import mlx.core as mx
 from attrs import frozen
 
 from mlxfill.errors import InputError, ModelError
-from mlxfill.model.adapterfiles import WHOLE, check_adapter, put_into
+from mlxfill.loading.adapters import WHOLE, check_adapter, put_into
 from mlxfill.nearest import did_you_mean
 
 if TYPE_CHECKING:

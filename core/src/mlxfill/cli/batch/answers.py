@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from mlxfill.engine.scheduler import MAX_ROWS, RowScheduler
+from mlxfill.batch.scheduler import MAX_ROWS, RowScheduler
 from mlxfill.errors import InputError, MlxfillError
 from mlxfill.plugins.faults import one_line
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from mlxfill.cli.batch.lines import Line
     from mlxfill.cli.batch.progress import Tally
     from mlxfill.cli.batch.record import Printed, Record
+    from mlxfill.decode.run import Run
     from mlxfill.engine import Engine
-    from mlxfill.engine.run import Run
 
 
 class Answers:

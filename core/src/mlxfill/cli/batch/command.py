@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from mlxfill.cli.answering import Output
-    from mlxfill.cli.ask import Ask
     from mlxfill.cli.batch.lines import Defaults
     from mlxfill.cli.batch.progress import Tally
     from mlxfill.cli.batch.record import Printed, Record
-    from mlxfill.cli.loading import Loading
+    from mlxfill.cli.options.ask import Ask
+    from mlxfill.cli.options.loading import Loading
+    from mlxfill.cli.terminal.answering import Output
     from mlxfill.config import Config
     from mlxfill.engine import Engine
 
@@ -83,8 +83,8 @@ def answer_batch(  # noqa: PLR0913 - the groups of options
     from mlxfill.cli.batch.lines import read_lines
     from mlxfill.cli.batch.progress import Tally, shown
     from mlxfill.cli.batch.record import opened
-    from mlxfill.cli.interrupt import stoppable
-    from mlxfill.cli.waiting import waiting
+    from mlxfill.cli.terminal.interrupt import stoppable
+    from mlxfill.cli.terminal.waiting import waiting
 
     _refuse(ask, output, given)
     lines = read_lines(str(batching.batch), _defaults(ask, loading, config, given))
@@ -129,8 +129,8 @@ def _refuse(ask: Ask, output: Output, given: Mapping[str, Any]) -> None:
 
 
 def _defaults(ask: Ask, loading: Loading, config: Config, given: Mapping[str, Any]) -> Defaults:
-    from mlxfill.cli.ask import read_tools
     from mlxfill.cli.batch.lines import Defaults
+    from mlxfill.cli.options.ask import read_tools
 
     return Defaults(
         options=given,
@@ -144,7 +144,7 @@ def _defaults(ask: Ask, loading: Loading, config: Config, given: Mapping[str, An
 
 def _report(errors: Console, engine: Engine, tally: Tally, record: Record | Printed) -> None:
     from mlxfill.cli.batch.record import Record
-    from mlxfill.cli.report import print_faults
+    from mlxfill.cli.terminal.report import print_faults
 
     print_faults(errors, engine.faults)
     _say(errors, f"{tally.summary} -> {record.name}")

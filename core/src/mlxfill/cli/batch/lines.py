@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from mlxfill import exactjson
-from mlxfill.cli.ask import STDIN, checked_messages, checked_tools, read_text
+from mlxfill.cli.options.ask import STDIN, checked_messages, checked_tools, read_text
 from mlxfill.errors import InputError
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _conversation(
 
 def _check(options: dict[str, Any], where: str, defaults: Defaults) -> None:
     """Find what is illegal whatever the model."""
-    from mlxfill.engine.options import make_options
+    from mlxfill.request.options import make_options
 
     for name in options:
         if name in OBJECTS:

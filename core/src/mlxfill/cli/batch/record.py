@@ -8,8 +8,8 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
-from mlxfill.cli.outputs import STDOUT
-from mlxfill.engine.checkpoint.lock import CheckpointLock
+from mlxfill.checkpoint.lock import CheckpointLock
+from mlxfill.cli.terminal.outputs import STDOUT
 from mlxfill.errors import CheckpointError, InputError, MlxfillError
 from mlxfill.rules import is_whole
 from mlxfill.whole import replacing

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mlxfill.cli.invocation import invocation
+from mlxfill.cli.options.invocation import invocation
 
 
 def demo(
@@ -22,8 +22,8 @@ def demo(
     from mlxfill.cli.demo.asks import demo_asks
     from mlxfill.cli.demo.picture import block, colours, heading, summary
     from mlxfill.cli.demo.race import Race
-    from mlxfill.cli.outputs import check_output
-    from mlxfill.cli.waiting import waiting
+    from mlxfill.cli.terminal.outputs import check_output
+    from mlxfill.cli.terminal.waiting import waiting
 
     if svg is not None:
         check_output("--svg", svg)

@@ -11,11 +11,11 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from mlxfill.cli.origins import painted, style_of
-from mlxfill.cli.tables import bare_table
+from mlxfill.cli.terminal.origins import painted, style_of
+from mlxfill.cli.terminal.tables import bare_table
 from mlxfill.disturbance import other_programs
-from mlxfill.engine.results import SAMPLED
 from mlxfill.installing import pip_install
+from mlxfill.request.results import SAMPLED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -18,7 +18,7 @@ from mlxfill.plugins import scan
 if TYPE_CHECKING:
     from mlxfill.cli.doctor.machine import Blas
     from mlxfill.cli.doctor.model import ModelFacts
-    from mlxfill.cli.invocation import Invocation
+    from mlxfill.cli.options.invocation import Invocation
 
 
 @define
@@ -76,7 +76,7 @@ def _check_plugins(found: Checkup, config: Config) -> None:
 
 def _check_device(found: Checkup) -> bool:
     """Whether mlx can compute."""
-    from mlxfill.model.loading import require_backend
+    from mlxfill.loading.model import require_backend
 
     try:
         require_backend()

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mlxfill.cli.invocation import invocation
+from mlxfill.cli.options.invocation import invocation
 
 
 def doctor(
@@ -25,7 +25,7 @@ def doctor(
     from rich.console import Console
 
     from mlxfill.cli.doctor.checkup import check
-    from mlxfill.cli.waiting import waiting
+    from mlxfill.cli.terminal.waiting import waiting
 
     with waiting(Console(stderr=True, quiet=as_json), "looking"):
         found = check(invocation(ctx), model)

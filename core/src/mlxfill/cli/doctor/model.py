@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from mlxfill.cli.terminal.report import TYPICAL
 from mlxfill.disturbance import other_programs
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from mlxfill.policy.cost import CostCurve
 
 SIZES = (1, 2, 4, 8, 16, 32)
-TYPICAL = 8
 
 
 @frozen

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mlxfill.cli.doctor.model import TYPICAL
+from mlxfill.cli.terminal.report import TYPICAL
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

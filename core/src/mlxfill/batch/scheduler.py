@@ -1,0 +1,416 @@
+"""Several requests at once: rows that join after their prefill and leave between rounds."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Protocol
+
+from attrs import define, field
+from mlx_lm.generate import wired_limit
+
+from mlxfill.batch.loop import Row, RowLoop
+from mlxfill.batch.prefill_queue import Readers
+from mlxfill.decode.course import Ending
+from mlxfill.errors import InputError
+from mlxfill.loading.forked import check_process
+from mlxfill.request.results import Piece
+from mlxfill.rows.caches import layout
+from mlxfill.rules import is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Sequence
+
+    from mlxfill.decode.course import Emitted
+    from mlxfill.decode.profile import Learnt
+    from mlxfill.decode.run import Run
+    from mlxfill.decode.runstate import RunState
+    from mlxfill.model.reading import Stream
+    from mlxfill.model.target import Target
+    from mlxfill.model.team import Team
+
+    Pieces = list[tuple[Run, Piece]]
+
+MAX_ROWS = 8
+
+
+class Shared(Protocol):
+    """What runs of one engine have in common; an ``Engine`` is one."""
+
+    @property
+    def target(self) -> Target:
+        """The model."""
+
+    @property
+    def learnt(self) -> Learnt:
+        """What was found out about it."""
+
+    @property
+    def mlx_stream(self) -> Stream:
+        """Where it computes."""
+
+    @property
+    def team(self) -> Team:
+        """Who computes with it."""
+
+
+@define(eq=False)
+class Seated:
+    """A run in the scheduler.  ``stage``: its tokens while it decodes alone."""
+
+    run: Run
+    row: Row
+    stage: Generator[Any, None, None] | None = None
+    table: Table | None = None
+    gone: bool = False
+
+    @property
+    def state(self) -> RunState:
+        """What the run is made of."""
+        return self.run.state
+
+
+@define(eq=False)
+class Table:
+    """Runs whose caches have one layout: one with its caches to itself, or several in the loop."""
+
+    loop: RowLoop
+    seated: list[Seated] = field(factory=list)
+
+
+class RowScheduler:
+    """Drives several runs of one engine with one forward a round.
+
+    ::
+
+        rows = RowScheduler(engine)
+        rows.add(engine.stream("first prompt"))
+        rows.add(engine.stream("second prompt"))
+        while len(rows):
+            for run, piece in rows.round():
+                ...                       # piece.finish_reason ends its run
+
+    Each run says what it would say alone; some take turns (docs/rows.md).  One whose processor,
+    sampler or callback raises ends with ``finish_reason`` ``"error"``, and its ``result()`` raises
+    what was raised.  When a round itself raises (the model, Ctrl-C), all runs end.  One thread
+    makes all calls.
+    """
+
+    def __init__(
+        self,
+        engine: Shared,
+        *,
+        max_rows: int = MAX_ROWS,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Nobody runs yet.
+
+        :param max_rows: most runs that are decoded at once; more wait.
+        :param clock: seconds, by which prompts are read for a while; None: those of the engine.
+        :raises InputError: ``max_rows`` is no whole number above 0.
+        """
+        if not is_whole(max_rows) or max_rows < 1:
+            message = f"max_rows must be 1 or more, not {max_rows!r}"
+            raise InputError(message)
+        self._target, self._learnt, self._stream = engine.target, engine.learnt, engine.mlx_stream
+        self._max_rows = max_rows
+        self._everyone: list[Seated] = []
+        self._waiting: deque[Seated] = deque()
+        self._clock = clock or engine.team.clock
+        self._readers = self._new_readers()
+        self._reading: dict[RunState, Seated] = {}
+        self._tables: dict[object, Table] = {}
+        self._turns: list[Seated] = []
+        self._dropped: list[Run] = []
+        self._in_round = False
+        self._wired = ExitStack()
+
+    def __len__(self) -> int:
+        """Runs that have not ended."""
+        return len(self._everyone)
+
+    @property
+    def active(self) -> int:
+        """Runs that are being decoded."""
+        return sum(len(table.seated) for table in self._tables.values()) + len(self._turns)
+
+    @property
+    def waiting(self) -> int:
+        """Runs whose prefill has not begun."""
+        return len(self._waiting)
+
+    def _new_readers(self) -> Readers:
+        return Readers(self._target, self._learnt, self._stream, self._clock)
+
+    def add(self, run: Run) -> None:
+        """A run that nobody has iterated yet; it joins as soon as there is room.
+
+        :raises InputError: somebody has, or it is here already.
+        """
+        run.state.join_rows()
+        if not len(self):  # on Metal the weights stay wired while runs are decoded
+            stream: Any = self._stream
+            self._wired.enter_context(wired_limit(self._target.model, [stream]))
+        seated = Seated(run, Row(run.state.loop))
+        self._everyone.append(seated)
+        self._waiting.append(seated)
+
+    def drop(self, run: Run) -> None:
+        """A run leaves, as if cancelled; nothing happens if it has ended already.
+
+        What a callback drops within a round leaves when that is over.
+        """
+        if self._in_round:
+            self._dropped.append(run)
+            return
+        for seated in list(self._everyone):
+            if seated.run is run:
+                self._leave(seated)
+                run.close()
+
+    def close(self) -> None:
+        """Every run leaves, whatever the end of one of them raises."""
+        with ExitStack() as leaving:
+            leaving.callback(self._wired.close)
+            for seated in reversed(self._everyone):
+                leaving.callback(self.drop, seated.run)
+
+    # --- a round ------------------------------------------------------------------------------
+
+    def round(self) -> Pieces:
+        """A part of the prompts, then new tokens of every run: the pieces, in order.
+
+        :raises InputError: a callback calls it within a round.
+        """
+        if self._in_round:
+            raise InputError("a round is under way: callbacks cannot begin another")
+        check_process()
+        self._in_round = True
+        try:
+            out = self._pieces_of_all()
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        finally:
+            self._in_round = False
+            dropped, self._dropped = self._dropped, []
+        for run in dropped:
+            self.drop(run)
+        return out
+
+    def _abandon(self, error: BaseException) -> None:
+        """A round broke off: a token of any run may be in its caches that nobody has read."""
+        everyone, self._everyone = self._everyone, []
+        self._waiting.clear()
+        self._readers, self._reading = self._new_readers(), {}
+        self._tables, self._turns = {}, []
+        self._wired.close()
+        with ExitStack() as leaving:  # the last one that enters goes first
+            for seated in reversed(everyone):
+                leaving.callback(seated.state.abandon, error)
+                if seated.stage is not None:
+                    leaving.callback(seated.stage.close)
+
+    def _pieces_of_all(self) -> Pieces:
+        out = self._prefill()
+        for table in list(self._tables.values()):
+            out += self._round(table)
+        for seated in list(self._turns):
+            out += self._alone(seated)
+        return out
+
+    def _switch(self, run: RunState) -> None:
+        """Let what ``run`` was asked with be on; runs under different adapters share no table."""
+        self._target.adapters.switch(run.options.adapters, run.forwarder)
+
+    def _round(self, table: Table) -> Pieces:
+        out: Pieces = []
+        if table.seated:
+            self._switch(table.seated[0].state)
+        expected = self._waiting or self._reading
+        if len(table.seated) == 1 and table.loop.rows and not expected:
+            out += self._settle(table)
+            table.loop.leave(list(table.loop.rows), with_caches=True)
+        if table.loop.rows:
+            return out + self._shared(table)
+        return out + self._alone(table.seated[0]) if table.seated else out
+
+    def _alone(self, seated: Seated) -> Pieces:
+        """One token of a run that has its caches to itself."""
+        run = seated.state
+        self._switch(run)
+        seated.stage = seated.stage or run.counted(run.loop.go_on())
+        try:
+            token = next(seated.stage, None)
+        except Exception as error:  # noqa: BLE001 - a caller's processor may raise anything
+            return self._failed(seated, error)
+        if token is None:  # at the end, or at the boundary where it was to pause
+            seated.stage = None
+            return self._pieces(seated, (), ended=run.loop.ending)
+        return self._pieces(seated, [token])
+
+    def _shared(self, table: Table, *, pausing: bool = False) -> Pieces:
+        """New tokens of several runs by one forward."""
+        out: Pieces = []
+        seats = {id(seated.row): seated for seated in table.seated}
+        for row, tokens in table.loop.round(pausing=pausing):
+            seated = seats[id(row)]
+            out += self._pieces(seated, seated.state.counted(tokens), ended=row.course.ending)
+        failures, table.loop.forwarder.failures = table.loop.forwarder.failures, {}
+        for seated in list(table.seated):
+            if seated.state.forwarder in failures:
+                out += self._failed(seated, failures[seated.state.forwarder])
+        return out
+
+    def _settle(self, table: Table) -> Pieces:
+        """Bring every run at a table to a boundary; some may end on the way."""
+        out: Pieces = []
+        while table.loop.rows and not table.loop.settled:
+            out += self._shared(table, pausing=True)
+        for seated in list(table.seated):
+            seated.state.brake.pausing = True
+            while seated.stage is not None and not seated.gone:
+                out += self._alone(seated)
+            seated.state.brake.pausing = False
+        return out
+
+    def _pieces(
+        self, seated: Seated, tokens: Iterable[Emitted], *, ended: Ending | None = None
+    ) -> Pieces:
+        """Tokens as their callers see them; with its last one a run leaves."""
+        run = seated.state
+        out: Pieces = []
+        try:
+            for token in tokens:
+                piece = run.take(token)
+                if piece.finish_reason:
+                    self._leave(seated)
+                    run.finish()
+                    return [*out, (seated.run, piece)]
+                out.append((seated.run, piece))
+            run.ending = run.ending or ended
+            if run.ending is not None:
+                self._leave(seated)
+                out.append((seated.run, run.last()))
+        except Exception as error:  # noqa: BLE001 - a caller's callback may raise anything
+            return out + self._failed(seated, error)
+        return out
+
+    def _failed(self, seated: Seated, error: Exception) -> Pieces:
+        self._leave(seated)
+        seated.state.fail(error)
+        return [(seated.run, Piece("", None, finish_reason="error"))]
+
+    # --- joining and leaving --------------------------------------------------------------------
+
+    def _prefill(self) -> Pieces:
+        """Read prompts for a while; seat the runs whose prompt has been read."""
+        out: Pieces = []
+        self._admit()
+        ready: list[Seated] = []
+        for reader in self._readers.round():
+            seated = self._reading.pop(reader.run)
+            if reader.run.options.max_tokens == 0:  # the prompt's scores are all that is wanted
+                reader.run.ending = reader.run.ending or Ending("length")
+            if reader.error is not None:
+                out += self._failed(seated, reader.error)
+            elif reader.run.ending is not None:
+                out += self._pieces(seated, (), ended=reader.run.ending)
+            else:
+                ready.append(seated)
+        return out + self._seat(ready)
+
+    def _admit(self) -> None:
+        """Let runs begin as far as there is room; those without a common prefill go their way."""
+        while self._waiting and self.active + len(self._reading) < self._max_rows:
+            seated = self._waiting.popleft()
+            run = seated.state
+            unread = run.options.max_tokens == 0 and run.prefill.scores is None
+            if run.method or run.keeper or run.past or unread:
+                seated.stage = run.emitted()
+                self._turns.append(seated)
+            else:
+                self._reading[run] = seated
+                self._readers.add(run)
+
+    def _seat(self, ready: Sequence[Seated]) -> Pieces:
+        """Give runs that have been prefilled their places."""
+        out: Pieces = []
+        groups: dict[object, list[Seated]] = {}
+        for seated in ready:
+            if not seated.state.forwarder.held:  # caches without a token have no layout yet
+                out += self._first(seated)
+            if not seated.gone:
+                groups.setdefault(self._key(seated.state), []).append(seated)
+        for seated in groups.pop(None, ()):
+            self._turns.append(seated)
+            out += self._first(seated)
+        for key, group in groups.items():
+            out += self._seat_at(key, group)
+        return out
+
+    def _first(self, seated: Seated) -> Pieces:
+        """The first token of a run that has its caches to itself."""
+        run = seated.state
+        if run.stats.generated_tokens:
+            return []
+        self._switch(run)
+        try:
+            tokens = run.first()
+        except Exception as error:  # noqa: BLE001 - a caller's processor may raise anything
+            return self._failed(seated, error)
+        return self._pieces(seated, run.counted(tokens), ended=run.loop.ending)
+
+    def _seat_at(self, key: object, group: Sequence[Seated]) -> Pieces:
+        """One run at a table has its caches to itself; several share their first forward."""
+        self._switch(group[0].state)
+        out: Pieces = []
+        table = self._tables.get(key)
+        if table is None:
+            table = Table(RowLoop(self._target, group[0].state.forwarder.stream))
+        out += self._settle(table)
+        self._tables[key] = table
+        for seated in group:
+            seated.table = table
+            table.seated.append(seated)
+        if len(table.seated) == 1:
+            return out + self._first(table.seated[0])
+        joining = [seated for seated in table.seated if seated.row not in table.loop.rows]
+        for seated in joining:
+            if not seated.state.stats.generated_tokens:
+                seated.row.first = seated.state.prefilled
+        table.loop.join([seated.row for seated in joining])
+        return out
+
+    def _key(self, run: RunState) -> object:
+        """What runs must have in common to share forwards; None: this one takes turns."""
+        options, forwarder = run.options, run.forwarder
+        if run.alone or forwarder.quantizes or forwarder.window.unsupported:
+            return None
+        key = layout(forwarder.caches)
+        return None if key is None or self._learnt.no_rows() else (key, options.adapters)
+
+    def _leave(self, seated: Seated) -> None:
+        """Take a run out, wherever it is."""
+        if seated.gone:
+            return
+        seated.gone = True
+        self._everyone.remove(seated)
+        if not len(self):
+            self._wired.close()
+        if seated.stage is not None:
+            seated.stage.close()
+        if self._reading.pop(seated.state, None) is not None:
+            self._readers.drop(seated.state)
+        if seated in self._waiting:
+            self._waiting.remove(seated)
+        if seated in self._turns:
+            self._turns.remove(seated)
+        table = seated.table
+        if table is None:
+            return
+        table.seated.remove(seated)
+        if seated.row in table.loop.rows:
+            table.loop.leave([seated.row], with_caches=seated.state.keeps_caches)
+        if not table.seated:
+            self._tables = {key: t for key, t in self._tables.items() if t is not table}

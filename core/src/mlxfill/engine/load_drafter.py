@@ -1,0 +1,179 @@
+"""Finding and loading the drafter that a user asks for, or that lies in the model's own folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mlxfill.engine.find_model import find
+from mlxfill.errors import DrafterError, MlxfillError, PluginError
+from mlxfill.loading.baked import FOLDER, baked_head
+from mlxfill.loading.formats import MODEL, QWEN_MTP, folder_format
+from mlxfill.nearest import did_you_mean, plugin_meant
+from mlxfill.plugins.advice import DRAFTERS
+from mlxfill.plugins.faults import one_line, recorded
+from mlxfill.proposals.drafter import Drafter
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from mlxfill.contracts import DraftKind, Fault
+    from mlxfill.model.target import Target
+    from mlxfill.plugins import PluginManager
+
+    Kinds = Sequence[tuple[str, DraftKind]]
+
+OF_FOLDERS = {MODEL: "spec-two-model", QWEN_MTP: "spec-qwen-mtp"}
+"""Plugins of this project that draft with what lies in a folder, by its format."""
+NUMBERS = {"weights_bytes": (int, 0), "default_depth": (int, 1)}
+"""What is reckoned with of a provider: types and least values."""
+
+
+def mount(
+    plugins: PluginManager,
+    target: Target,
+    artifact: str | os.PathLike[str] | None,
+    name: str | None,
+    no_rewind: Callable[[], str],
+) -> Drafter:
+    """Load the drafter in ``artifact``, by the kind ``name`` or by what is found there.
+
+    :param no_rewind: why the target cannot take tokens back; "" when it can.
+    :raises DrafterError, PluginError, ModelNotFoundError: one line, with the remedy.
+    """
+    path = None if artifact is None else find(plugins, artifact)
+    plugin, kind = _named(plugins, path, name) if name is not None else _detected(plugins, path)
+    reason = no_rewind()
+    if reason:
+        raise DrafterError(f"this model cannot use a drafter: {reason}")
+    failed = f"plugin {plugin!r} failed to load {path or kind.name}"
+    try:
+        provider = kind.load(path, target, plugins.settings(plugin))
+        wrong = _unfit(provider)
+    except DrafterError as error:
+        hint = _kind_meant(plugins, path, kind) if name is not None else ""
+        raise DrafterError(f"{str(error).rstrip('.')}{hint}" if hint else str(error)) from error
+    except (MlxfillError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise DrafterError(f"{failed}: {one_line(error)}") from error
+    if wrong:
+        raise DrafterError(f"{failed}: its provider has {wrong}")
+    return Drafter(plugin, kind, provider)
+
+
+def _kind_meant(plugins: PluginManager, path: Path | None, named: DraftKind) -> str:
+    """A hint at the kind of what lies in a folder, where a wrong one was named; or nothing."""
+    for plugin, kind in sorted(plugins.draft_kinds(), key=lambda each: each[1].fallback):
+        if path is not None and kind.needs_artifact:
+            with recorded(plugin, "draft", []):  # nobody asked for it
+                if kind.detect(path):
+                    right = kind.name == named.name
+                    hint = f"; it is of the kind {kind.name!r}: leave out --draft-kind"
+                    return "" if right else hint
+    return ""
+
+
+def _unfit(provider: Any) -> str:  # noqa: ANN401 - plugins are not always typed
+    """What is wrong with a provider's attributes, "" for nothing."""
+    for name, (kind, least) in NUMBERS.items():
+        value = getattr(provider, name, None)
+        if type(value) is not kind or value < least:
+            return f"{name} {value!r}, not {kind.__name__} of at least {least}"
+    missing = [name for name in ("open", "close") if not callable(getattr(provider, name, None))]
+    return f"no {missing[0]}()" if missing else ""
+
+
+def bundled(
+    plugins: PluginManager, target: Target, name: str | None, faults: list[Fault]
+) -> Path | None:
+    """The head that came with the model, if a plugin that is on knows its kind."""
+    folder = target.path / FOLDER if target.path else None
+    if folder is None or not folder.is_dir():
+        return None
+    for plugin, kind in plugins.draft_kinds():
+        wanted = name in (None, kind.name, plugin)
+        if wanted and kind.needs_artifact and not kind.fallback:
+            with recorded(plugin, "draft", faults):  # nobody asked for it
+                if kind.detect(folder):
+                    return folder
+    return None
+
+
+def passed_over(plugins: PluginManager, folder: Path) -> str:
+    """What to say of a head that lies in the model's folder and is not used; "" for none."""
+    head = baked_head(folder)
+    if head is None:
+        return ""
+    nobody = "no installed plugin loads it from there"
+    missing = plugins.remedy(OF_FOLDERS[QWEN_MTP])
+    first = f"{missing}, then " if missing else ""
+    if not head.what:
+        lies = (
+            f"the config of {folder} promises an MTP head ({head.promise}), its weights have none"
+        )
+        ours = f"{first}mlxfill mtp split ORIGINAL_RELEASE HEAD, and --draft HEAD"
+        return f"{lies}: {ours if head.family else 'most conversions leave it out'}"
+    lies = f"{folder} holds {head.what}, which is not used"
+    if head.family and head.raw:
+        return f"{lies}: {first}mlxfill mtp split {folder} HEAD, and --draft HEAD"
+    apart = folder_format(folder / FOLDER).key == QWEN_MTP
+    return f"{lies}: {missing or nobody}" if apart else f"{lies}: {nobody}"
+
+
+def _detects(plugin: str, kind: DraftKind, folder: Path) -> bool:
+    try:
+        return bool(kind.detect(folder))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        cause = f"plugin {plugin!r} failed to look at {folder}: {one_line(error)}"
+        raise PluginError(cause) from error
+
+
+def _named(plugins: PluginManager, path: Path | None, name: str) -> tuple[str, DraftKind]:
+    kinds = plugins.draft_kinds()
+    found = [each for each in kinds if each[0] == name] or [k for k in kinds if k[1].name == name]
+    owners = sorted({plugin for plugin, _ in found})
+    if len(owners) > 1:
+        raise PluginError(
+            f"draft kind {name!r} is claimed by the plugins {' and '.join(owners)}; "
+            f"name one of them instead: --draft-kind {owners[0]}"
+        )
+    if found:
+        plugin, kind = found[0]
+        if kind.needs_artifact and path is None:
+            raise DrafterError(f"draft kind {name!r} needs a draft model: --draft PATH")
+        return plugin, kind
+    theirs = name if plugins.is_off(name) else plugin_meant(name, DRAFTERS)
+    remedy = plugins.remedy(theirs) if theirs else ""
+    slip = "" if remedy else did_you_mean(name, [kind.name for _, kind in kinds])
+    raise PluginError(
+        f"no plugin that is on has the draft kind {name!r} (there are: {_known(kinds)})"
+        f"{f'; {remedy}' if remedy else slip}"
+    )
+
+
+def _detected(plugins: PluginManager, path: Path | None) -> tuple[str, DraftKind]:
+    kinds = plugins.draft_kinds()
+    for plugin, kind in sorted(kinds, key=lambda each: each[1].fallback):
+        if path is not None and kind.needs_artifact and _detects(plugin, kind, path):
+            return plugin, kind
+    raise _unclaimed(plugins, path, _known(kinds))
+
+
+def _unclaimed(plugins: PluginManager, path: Path | None, known: str) -> MlxfillError:
+    """What to say of a folder that no kind of drafter claims: what it is, and who would load it."""
+    found = None if path is None else folder_format(path)
+    remedy = plugins.remedy(OF_FOLDERS[found.key]) if found and found.key in OF_FOLDERS else ""
+    if found is not None and not remedy:
+        return DrafterError(
+            f"{path} is {found.name}; no installed plugin loads it (kinds: {known})"
+        )
+    lies = f"; it is {found.name}: {remedy}" if found else ""
+    return PluginError(f"no plugin that is on can draft with {path} (kinds: {known}){lies}")
+
+
+def _known(kinds: Kinds) -> str:
+    return ", ".join(kind.name for _, kind in kinds) or "none"

@@ -1,0 +1,222 @@
+"""What the drafter of one request knows: it is told of tokens that others chose when it pays."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+
+from mlxfill.contracts import Fault
+from mlxfill.model.reading import row
+from mlxfill.plugins.faults import charge, parted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mlxfill.contracts import DraftCheckpoint, DraftRows
+    from mlxfill.model.reading import Stream
+    from mlxfill.model.target import Target
+    from mlxfill.proposals.drafter import Drafter
+
+MOST_TAPS = 2048
+"""Tokens whose taps are held for a drafter that may never need them, and most told at once."""
+
+
+class Informed:
+    """One row of a drafter, kept aligned with the session; it sits the request out if it fails.
+
+    ``processed`` counts the session tokens that the drafter has taken in; at a round it equals
+    what the target's caches hold, and the pending token follows.  ``leaves_out``: whether it may
+    sit out; if not, its failure ends the request.
+    """
+
+    def __init__(
+        self, drafter: Drafter, rows: DraftRows, stream: Stream, on_fault: Callable[[Fault], None]
+    ) -> None:
+        """``stream``: where the target computes, so where drafts do."""
+        self.drafter, self.rows = drafter, rows
+        self.tap_layers = tuple(rows.tap_layers)
+        self.processed = 0
+        self.told_s = 0.0
+        self.alive = True
+        self.leaves_out = True
+        self._full = rows.prefill_mode == "full"
+        self._stream, self._on_fault = stream, on_fault
+        self._taps: list[mx.array] = []
+        self._prompt: list[int] = []
+        self._noted = 0
+        self._mute = False
+
+    def check_taps(self, target: Target) -> None:
+        """Sit the request out unless the target has the layers that are to be tapped."""
+        wrong = next((i for i in self.tap_layers if i not in target.tappable), None)
+        if wrong is not None:
+            self.tap_layers = ()
+            last = target.layer_count - 1
+            has = f"the target has layers 0 to {last}"
+            why = "it gives no [B, L, H] array" if wrong in range(last + 1) else has
+            self._fail("open", ValueError(f"wants taps of layer {wrong}; {why}"))
+
+    # --- what happened elsewhere ------------------------------------------------------
+
+    def prefilled(self, tokens: Sequence[int], taps: mx.array | None) -> None:
+        """A chunk of the prompt went through the target.
+
+        It is told when it is to draft: what it would be told for nothing may cost more than drafts
+        save.
+        """
+        self.note(taps)
+        self._prompt += tokens
+        self._noted += len(tokens)
+        if self._brims():
+            self._prefill()
+
+    def _brims(self) -> bool:
+        """Whether it must be told now or never, and is worth it: taps are not held for ever."""
+        if not self.tap_layers or self._untold < MOST_TAPS:
+            return False
+        if self.drafter.affords(self._untold) and self.drafter.pays(self._untold):
+            return True
+        self.sit_out()
+        return False
+
+    @property
+    def _untold(self) -> int:
+        """Tokens that it has not been told of."""
+        return self._noted - self.processed
+
+    def sit_out(self) -> None:
+        """Draft no more in this request."""
+        self.alive = False
+        self._taps, self._prompt = [], []
+
+    def _prefill(self) -> None:
+        """Tell of the prompt as far as it is known."""
+        tokens, self._prompt = self._prompt, []
+        for at in range(0, len(tokens), MOST_TAPS):
+            part = tokens[at : at + MOST_TAPS]
+            taps = self._taken_taps(len(part))
+            self._tell("prefill", len(part), partial(self.rows.prefill, row(part)[None], taps))
+
+    def _tell(self, where: str, count: int, call: Callable[[], Any]) -> None:
+        """Tell of ``count`` tokens that others chose."""
+        started = time.perf_counter()
+        self._guard(where, call)
+        seconds = time.perf_counter() - started
+        self.told_s += seconds
+        self.drafter.told(count, seconds * 1e3)
+        self.processed += count
+
+    def _taken_taps(self, count: int) -> mx.array | None:
+        """The oldest ``[1, count, n*H]`` taps that it has not been told of."""
+        if not self._taps:
+            return None
+        taps = mx.concatenate(self._taps, axis=1) if len(self._taps) > 1 else self._taps[0]
+        self._taps = [taps[:, count:]] if taps.shape[1] > count else []
+        return taps[:, :count]
+
+    def missed(self, tokens: Sequence[int]) -> None:
+        """The first tokens of the session, which the target had in caches made earlier.
+
+        What this drafter has not seen of them it is told now.  One that needs the target's hidden
+        states cannot catch up: it sits this request out.
+        """
+        fresh = tokens[self.processed :]
+        if not fresh or not self.alive:
+            return
+        if self.tap_layers:
+            self._fail(
+                "prefill", ValueError("the prewarmed cache holds no states for this drafter")
+            )
+            return
+        self.prefilled(fresh, None)
+
+    def prompt_done(self, last: int, taps: mx.array | None) -> None:
+        """The last prompt token went through the target."""
+        if self._full:
+            self.prefilled([last], taps)
+        else:
+            self.note(taps)
+
+    def note(self, taps: mx.array | None) -> None:
+        """A forward that was not this drafter's round; ``taps`` belong to its ids."""
+        if taps is not None and self.tap_layers and self.alive:
+            self._taps.append(taps)
+
+    def others_chose(self, tokens: Sequence[int], held: int) -> None:
+        """The target holds ``held`` of ``tokens``; who drafts is told when much has gathered."""
+        self._noted = held
+        if self._brims():
+            self.catch_up(tokens, held)
+
+    def catch_up(self, tokens: Sequence[int], held: int) -> None:
+        """Tell the drafter of the tokens up to ``held`` that others chose."""
+        if self._prompt:
+            self._prefill()
+        if held > self.processed and not self.drafter.provider.supports_external_tokens:
+            self.sit_out()
+        while held > self.processed and self.alive:
+            fresh = tokens[self.processed : min(held, self.processed + MOST_TAPS)]
+            taps = self._taken_taps(len(fresh))
+            ids = row(fresh)[None]
+            self._tell("consume", len(fresh), partial(self.rows.consume, ids, [len(fresh)], taps))
+
+    # --- checkpoints -----------------------------------------------------------------
+
+    def captured(self, tokens: Sequence[int], held: int) -> DraftCheckpoint | None:
+        """The drafter's state between two rounds.
+
+        None when it sits out, cannot tell, or does not pay what it would have to be told.
+        """
+        self._noted = held
+        if self.drafter.affords(self._untold) and self.drafter.pays(self._untold):
+            self.catch_up(tokens, held)
+        if not self.alive or self.processed != held:
+            return None
+        try:
+            with mx.stream(self._stream):
+                state = self.rows.capture(0)
+            if state.processed_tokens == held:
+                return state
+            reason = f"captured {state.processed_tokens} processed tokens of {held}"
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
+            reason = charge(error)
+        if not self._mute:  # it drafts on: whoever resumes starts it anew
+            self._mute = True
+            self._on_fault(Fault(self.drafter.plugin, "capture", reason))
+        return None
+
+    def restored(self, state: DraftCheckpoint) -> None:
+        """The rows were opened with ``state``."""
+        self.processed = self._noted = state.processed_tokens
+
+    def close(self, reply: int = 0) -> None:
+        """Release the rows, also of one that was quarantined, after a reply of so many tokens."""
+        if reply:
+            self.drafter.replied(reply)
+        try:
+            self.rows.close()
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
+            self._fail("close", error)
+
+    # --- faults ----------------------------------------------------------------------
+
+    def _guard(self, where: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+        if not self.alive:
+            return None
+        try:
+            with mx.stream(self._stream):
+                return call()
+        except BaseException as error:
+            fault = self._fail(where, error)
+            if not self.leaves_out:
+                raise parted(fault) from error
+            return None
+
+    def _fail(self, where: str, error: BaseException) -> Fault:
+        fault = Fault(self.drafter.plugin, where, charge(error))
+        self.alive = False
+        self._on_fault(fault)
+        return fault
