@@ -121,6 +121,7 @@ class MlxfillArm:
         try:
             # Not the user's own config, whatever it says.
             self._engine = mlxfill.load(folder, plugins=list(plugins), config={})
+            self._engine.prepare()
         except mlxfill.MlxfillError as error:
             raise SystemExit(str(error)) from None
 

@@ -43,6 +43,54 @@ def test_a_measurement_without_time_still_knows_one_and_eight() -> None:
         assert set(calibration.measure(target, budget_s=0.0).points) == {1, 8}
 
 
+def counted_forwards(target: Target, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many ids each forward of ``target`` has from now on."""
+    sizes: list[int] = []
+    plain = target.forward
+
+    def forward(ids: Any, *rest: Any) -> Any:
+        sizes.append(ids.shape[1])
+        return plain(ids, *rest)
+
+    monkeypatch.setattr(target, "forward", forward)
+    return sizes
+
+
+def test_a_slow_model_is_timed_no_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the budget, plain steps were timed six times."""
+    with Target(shared_model("llama")) as target:
+        sizes = counted_forwards(target, monkeypatch)
+        calibration.measure(target, budget_s=0.0)
+    assert sizes == [calibration.CONTEXT, 1, *[1] * calibration.STEPS, 8]
+
+
+def test_what_fits_into_the_budget_is_told_by_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second an id: after the first pass 31 s are left, then 11 s."""
+    now = [0.0]
+    with Target(shared_model("llama")) as target:
+        sizes = counted_forwards(target, monkeypatch)
+
+        def clock() -> float:
+            now[0] += sum(sizes)
+            sizes.clear()
+            return now[0]
+
+        assert set(calibration.measure(target, 16.5, clock).points) == {1, 2, 8}
+        assert set(calibration.measure(target, 37.5, clock).points) == {1, 2, 4, 8, 16}
+
+
+@pytest.mark.parametrize(("stored_cost", "looks"), [(0.5, 1), (1e9, calibration.GLANCES)])
+def test_a_stored_curve_is_looked_at_until_it_may_be_right(
+    stored_cost: float, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Target(shared_model("llama")) as target:
+        sizes = counted_forwards(target, monkeypatch)
+        calibration.glance(target, stored_cost)
+    assert sizes.count(calibration.GLANCED) == 1 + looks, "the context has as many ids"
+
+
 def test_a_model_that_cannot_go_back_keeps_speculation_off() -> None:
     with Target(diary_model()) as target:
         curve = calibration.measure(target)
@@ -58,7 +106,7 @@ def test_a_curve_is_measured_once_and_read_again(monkeypatch: pytest.MonkeyPatch
             raise AssertionError("measured again")
 
         monkeypatch.setattr(calibration, "measure", never)
-        monkeypatch.setattr(calibration, "glance", lambda _: first.cost(8))
+        monkeypatch.setattr(calibration, "glance", lambda *_: first.cost(8))
         again = calibration.curve_for(target)
     for n in (1, 8, 20):
         assert again.cost(n) == pytest.approx(first.cost(n), abs=1e-3)
@@ -86,7 +134,7 @@ def test_a_curve_measured_beside_other_programs_is_provisional(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cheap, fresh = CostCurve({1: 1.0, 8: 1.5}), CostCurve({1: 1.0, 8: 3.0})
-    monkeypatch.setattr(calibration, "glance", lambda _: 3.0)
+    monkeypatch.setattr(calibration, "glance", lambda *_: 3.0)
     monkeypatch.setattr(calibration, "measure", lambda *_: fresh)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     with Target(shared_model("llama")) as target:
@@ -106,7 +154,7 @@ def test_a_stored_curve_is_doubted_when_windows_are_much_cheaper_now(
     now: float, monkeypatch: pytest.MonkeyPatch, *, again: bool
 ) -> None:
     kept, fresh = CostCurve({1: 1.0, 8: 4.0}), CostCurve({1: 1.0, 8: 2.0})
-    monkeypatch.setattr(calibration, "glance", lambda _: now)
+    monkeypatch.setattr(calibration, "glance", lambda *_: now)
     monkeypatch.setattr(calibration, "measure", lambda *_: fresh)
     with Target(shared_model("llama")) as target:
         calibration.store(target, kept)
@@ -186,3 +234,27 @@ def test_an_engine_with_a_given_curve_stores_nothing() -> None:
     with engine_with(model, guest, gate=True, curve=CostCurve.free()) as engine:
         engine.generate(PROMPT, max_tokens=5, eos_token_ids=())
     assert stored() == []
+
+
+def test_a_short_reply_is_not_worth_measuring_and_a_long_one_is() -> None:
+    model = shared_model("llama")
+    truth = [*PROMPT, *plain(model, PROMPT, 40).tokens]
+    with engine_with(model, Guest.offering(truth, 1.0), gate=True) as engine:
+        short: Any = engine.generate(PROMPT, max_tokens=16, eos_token_ids=())
+        assert short.tokens == truth[len(PROMPT) :][:16]
+        assert short.stats.target_forwards == len(short.tokens)
+        assert short.stats.spec["left_out"] > 0
+        assert stored() == []
+        engine.generate(PROMPT, max_tokens=17, eos_token_ids=())
+        assert len(stored()) == 1
+
+
+def test_a_short_reply_speculates_where_costs_are_known_or_do_not_count() -> None:
+    model = shared_model("llama")
+    truth = [*PROMPT, *plain(model, PROMPT, 8).tokens]
+    guest = Guest.offering(truth, 1.0)
+    for more in ({"gate": False}, {"gate": True, "curve": CostCurve.free()}):
+        with engine_with(model, guest, **more) as engine:
+            result: Any = engine.generate(PROMPT, max_tokens=8, eos_token_ids=())
+        assert result.tokens == truth[len(PROMPT) :]
+        assert result.stats.target_forwards < len(result.tokens)

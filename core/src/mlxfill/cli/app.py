@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlxfill.cli import audit, chat, config, generate, plugins, resume
-from mlxfill.cli.demo.command import demo
-from mlxfill.cli.doctor.command import doctor
+COMMANDS = {
+    "generate": "mlxfill.cli.generate",
+    "resume": "mlxfill.cli.resume",
+    "chat": "mlxfill.cli.chat",
+    "audit": "mlxfill.cli.audit",
+    "demo": "mlxfill.cli.demo.command",
+    "doctor": "mlxfill.cli.doctor.command",
+    "plugins": "mlxfill.cli.plugins",
+    "config": "mlxfill.cli.config",
+}
+"""Each lies in a module, as a function of its name, or as ``app`` where it has commands itself."""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def build() -> typer.Typer:
-    """The application with the core's commands; plugins may add theirs to it."""
+def build(word: str = "") -> typer.Typer:
+    """The application with the core's commands; plugins may add theirs to it.
+
+    :param word: the command that is wanted; if it is one of these, no other is imported.
+    """
     app = typer.Typer(
         name="mlxfill",
         add_completion=False,
         rich_markup_mode=None,  # plain help: rich would take a third of the time that it may take
     )
     app.callback()(_options)
-    app.command()(generate.generate)
-    app.command()(resume.resume)
-    app.command()(chat.chat)
-    app.command()(audit.audit)
-    app.command()(demo)
-    app.command()(doctor)
-    app.add_typer(plugins.app, name="plugins")
-    app.add_typer(config.app, name="config")
+    for name in (word,) if word in COMMANDS else COMMANDS:
+        module = import_module(COMMANDS[name])
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name)(getattr(module, name))
     return app
 
 

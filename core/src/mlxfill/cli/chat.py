@@ -105,6 +105,7 @@ def chat(ctx: typer.Context, loading: Loading, decoding: Decoding, talk: Talk) -
     errors = Console(stderr=True, highlight=False)
     with waiting(errors, f"loading {loading.model_name(config)}"):
         engine = loading.engine(config)
+        engine.prepare()
     print_faults(errors, engine.faults)
     with engine:
         options = decoding.for_engine(engine)

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(invocation: Invocation, arguments: list[str]) -> int:
-    group = get_group(build())
+    group = get_group(build(arguments[0]))
     words = unknown_command(group, arguments)
     if words is not None:
         from mlxfill.cli.commands import add_command, announce

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from mlxfill.rewind.window import MakeRewinder
 
 
+SHORT = 16
+"""A reply of at most so many tokens saves fewer forwards than measuring a cost curve takes."""
+
+
 class Learnt:
     """Tried, not assumed; measured, not guessed.
 
@@ -84,6 +88,15 @@ class Learnt:
         return self._acceptance.setdefault((plugin, type.__repr__(type(source))), AcceptanceStats())
 
     # --- costs ----------------------------------------------------------------------------
+
+    @property
+    def knows_costs(self) -> bool:
+        """Whether a cost curve is at hand, or none is needed."""
+        return self._curve is not None or not self._gated
+
+    def worth_measuring(self, tokens: int) -> bool:
+        """Whether a reply of at most ``tokens`` can win back what measuring the costs takes."""
+        return self.knows_costs or tokens > SHORT
 
     def curve(self) -> CostCurve:
         """The cost curve, from the disk where it was measured before."""

@@ -220,15 +220,16 @@ class Opening:
         seats = proposers.seats(request, self._holder) if method is None else []
         drafting = proposers.drafting(forwarder, held, self._undo) if method is None else None
         check_alike(shared.team, forwarder, seats, drafting)
-        speculates = bool(seats) or drafting is not None
-        supported = not speculates or not proposers.no_rewind(forwarder)
-        rules = self._rules(request, verify_supported=supported)
         budget = options.max_tokens if options.max_tokens >= 0 else UNBOUNDED
+        worthwhile = drafting is not None or shared.learnt.worth_measuring(budget)
+        verifies = worthwhile and (bool(seats) or drafting is not None)
+        supported = not verifies or not proposers.no_rewind(forwarder)
+        rules = self._rules(request, verify_supported=supported, verify_pays=worthwhile)
         tokens = [UNNAMED] * forwarder.unnamed + list(request.prompt_ids)
         session = Session(tokens, budget, rules, seats, self._report)
         if self._holder is not None:
             session.complete = forwarder.complete = self._holder.complete
-        curve = shared.learnt.curve() if speculates else CostCurve()
+        curve = shared.learnt.curve() if verifies else CostCurve()
         opened = {"prompt_tokens": len(request.prompt_ids), "seed": request.sampling.seed}
         self._notify(Event("request", opened))
         if request.messages is not None:
@@ -262,13 +263,14 @@ class Opening:
             check_method(method, self.options, held=self._holder is not None)
         return method
 
-    def _rules(self, request: Request, *, verify_supported: bool) -> Rules:
+    def _rules(self, request: Request, *, verify_supported: bool, verify_pays: bool) -> Rules:
         return Rules(
             vocab_size=self._shared.target.vocab_size,
             eos=request.eos_ids,
             delimiters=request.delimiters,
             max_span=self.options.max_span,
             verify_supported=verify_supported,
+            verify_pays=verify_pays,
             verify_only=self.options.sources_policy == "verify",
             # A clock would tell the ranks of a team different things about a source.
             propose_budget_s=PROPOSE_BUDGET_S if self._shared.team.size == 1 else math.inf,

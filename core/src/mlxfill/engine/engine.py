@@ -335,7 +335,10 @@ class Engine:
         return self.learnt.no_rows()
 
     def prepare(self) -> None:
-        """Do now what the first request that speculates would otherwise wait for."""
+        """Do now what the first long request would wait for: try rewinds, measure costs.
+
+        Up to a second's work, which requests for a few tokens do without.
+        """
         hooks = {hook for name in self.plugins.names for hook in self.plugins.hooks(name)}
         offering = not hooks.isdisjoint({"mlxfill_proposal_sources", "mlxfill_constraint"})
         if offering or self.drafter is not None:

@@ -77,7 +77,6 @@ def load(  # noqa: PLR0913
     try:
         for name, folder in (adapters or {}).items():
             engine.mount_adapter(name, folder)
-        engine.prepare()
     except BaseException:
         engine.close()
         raise

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from mlx_lm.tokenizer_utils import StreamingDetokenizer
 
+from mlxfill.model.vocabulary import ids_by_name
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -38,8 +40,8 @@ class Detokenizer(StreamingDetokenizer):
         """Nothing is read yet."""
         self._decode = _quickly(tokenizer)
         # A run of these is one text: a byte that is part of no character spoils those before it.
-        vocab, names = tokenizer.get_vocab(), [f"<0x{byte:02X}>" for byte in range(256)]
-        self._bytes = frozenset(vocab[name] for name in names if name in vocab)
+        names = {f"<0x{byte:02X}>" for byte in range(256)}
+        self._bytes = frozenset(ids_by_name(tokenizer, names).values())
         self._cleans = bool(getattr(tokenizer, "clean_up_tokenization_spaces", False))
         self.reset()
 

@@ -60,14 +60,15 @@ class Target:
         """Compare split and whole on two tokens, to rounding; learn the sizes."""
         ids = mx.array([PROBE_IDS])
         try:
-            whole = self.forward(ids, self.new_cache())
+            with self._hooks.capturing() as capture, self.taping() as tape:
+                whole = self.forward(ids, self.new_cache())
             mx.eval(whole)
         except Exception as error:
             whose = f"the model {self.path}" if self.path else "the model"
             said = f"{type(error).__name__}: {reason(error)}"
             message = f"{whose} failed on a two-token probe: {said}"
             raise ModelError(message) from error
-        self.tappable = self._tappable(ids)
+        self.tappable = self._tappable(tape, ids)
         self.vocab_size = whole.shape[-1]
         self.dtype = whole.dtype
         self.hidden_size = 0
@@ -75,12 +76,10 @@ class Target:
         if body is self.model:
             self.reason = "the model has no head of its own"
         elif body is not None:
-            self.split, self.reason = self._probe_split(ids, whole)
+            self.split, self.reason = self._probe_split(capture, whole)
 
-    def _tappable(self, ids: mx.array) -> frozenset[int]:
-        """Layers that answer one ``[B, L, H]`` array; nothing is computed."""
-        with self.taping() as tape:
-            self.forward(ids, self.new_cache())
+    def _tappable(self, tape: hooks.Tape, ids: mx.array) -> frozenset[int]:
+        """Layers that answer one ``[B, L, H]`` array."""
         outputs = _outputs(tape)
         answers = [outputs.get(id(layer)) for layer in self.layers]
         return frozenset(
@@ -89,9 +88,9 @@ class Target:
             if isinstance(answer, mx.array) and answer.shape[:-1] == ids.shape
         )
 
-    def _probe_split(self, ids: mx.array, whole: mx.array) -> tuple[bool, str]:
+    def _probe_split(self, capture: hooks.Capture, whole: mx.array) -> tuple[bool, str]:
         try:
-            hidden = self.hidden(ids, self.new_cache())
+            hidden = _hidden(capture)
             self.hidden_size = hidden.shape[-1]
             apart = self.project(hidden)
             last = self.project(hidden[:, -1:])
@@ -122,11 +121,7 @@ class Target:
         """``[B, L]`` ids to the body's output ``[B, L, H]``; the head is never computed."""
         with self._hooks.capturing() as capture:
             self.model(ids, cache=cache)
-        hidden = capture.hidden
-        if not isinstance(hidden, mx.array) or hidden.ndim != 3:  # noqa: PLR2004
-            message = f"the body answers {type(hidden).__name__}, not one [B, L, H] array"
-            raise ModelError(message)
-        return hidden
+        return _hidden(capture)
 
     def project(self, hidden: mx.array) -> mx.array:
         """``[B, L, H]`` normed hidden states to ``[B, L, V]`` logits of the model's own head."""
@@ -177,6 +172,15 @@ class Target:
     def __exit__(self, *_: object) -> None:
         """Unbind at its end."""
         self.close()
+
+
+def _hidden(capture: hooks.Capture) -> mx.array:
+    """What the body answered, ``[B, L, H]``."""
+    hidden = capture.hidden
+    if not isinstance(hidden, mx.array) or hidden.ndim != 3:  # noqa: PLR2004
+        message = f"the body answers {type(hidden).__name__}, not one [B, L, H] array"
+        raise ModelError(message)
+    return hidden
 
 
 def _outputs(tape: hooks.Tape) -> dict[int, Any]:

@@ -20,7 +20,7 @@ from mlxfill.rewind.window import CacheWindow
 from mlxfill.whole import replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from mlxfill.model.target import Target
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 CONTEXT = 8
 STEPS = 4
 MEASURED = (8, 2, 4, 16, 32)
-ALWAYS = (8,)
-BUDGET_S = 1.5
-REPEATS = 6
+ALWAYS = (1, 8)
+BUDGET_S = 0.5
+REPEATS = 4
 """The best of as many times counts, as far as the budget allows."""
 GLANCES, GLANCED = 3, 8
-"""How often a window of how many ids is timed to see whether a stored curve can be right."""
+"""How often, at most, a window of how many ids is timed to see whether a stored curve is right."""
 GLANCE_S = 0.5
 """After that the times of a slow model are believed at once: its start waits for them."""
 SUSPECT = 1.3
@@ -57,8 +57,10 @@ def curve_for(target: Target, team: Team | None = None, budget_s: float = BUDGET
         curve.fixed = True
         return curve
     known = stored(target)
-    if known is not None and known.cost(GLANCED) <= SUSPECT * glance(target):
-        return known
+    if known is not None:
+        least = known.cost(GLANCED) / SUSPECT
+        if glance(target, least) >= least:
+            return known
     curve = measure(target, budget_s)
     store(target, curve)
     return curve
@@ -137,7 +139,7 @@ def measure(
 ) -> CostCurve:
     """Time forwards of 1, 8, 2, ... ids on a short context until ``budget_s`` is spent.
 
-    One id and eight are always timed, however slow the model; what was not reached is
+    One id and eight are timed once in any case, however slow the model; what was not reached is
     interpolated.  Needs caches that can be taken back; where they cannot, the curve says
     that n ids cost n steps, which keeps speculation off.
     """
@@ -146,28 +148,35 @@ def measure(
         return CostCurve.linear()
     cache = window.cache
     started = clock()
-    times = {1: [_step_seconds(target, cache, STEPS, clock)]}
-    rewinds: dict[int, list[float]] = {}
-    for again in range(REPEATS):
-        if again:
-            times[1].append(_step_seconds(target, cache, STEPS, clock))
-        for n in MEASURED:
-            must = n in ALWAYS and not again
-            if not must and clock() - started + n * min(times[1]) > budget_s:
-                continue
-            forward, rewind = _time(window, n, clock)
-            times.setdefault(n, []).append(forward)
-            rewinds.setdefault(n, []).append(rewind)
     # Whatever else the machine does makes a time longer, never shorter.
-    best = {n: min(each) for n, each in times.items()}
-    shares = [min(each) / best[n] for n, each in rewinds.items()]
+    best: dict[int, float] = {}
+    rewinds: dict[int, float] = {}
+    for again in range(REPEATS):
+        for n in (1, *MEASURED):
+            must = n in ALWAYS and not again
+            if not must and clock() - started + _expected(n, best) > budget_s:
+                continue
+            if n == 1:
+                forward = _step_seconds(target, cache, STEPS, clock)
+            else:
+                forward, rewind = _time(window, n, clock)
+                rewinds[n] = min(rewind, rewinds.get(n, math.inf))
+            best[n] = min(forward, best.get(n, math.inf))
+    shares = [rewind / best[n] for n, rewind in rewinds.items()]
     return CostCurve(points_from(best), rewind=median(shares))
 
 
-def glance(target: Target) -> float:
+def _expected(n: int, best: Mapping[int, float]) -> float:
+    """Seconds that timing ``n`` ids once more takes, by the times of other sizes."""
+    return best[1] * (STEPS if n == 1 else CostCurve(points_from(best)).cost(n))
+
+
+def glance(target: Target, least: float = math.inf) -> float:
     """Relative cost of a window of ``GLANCED`` ids as a few forwards show it; 1.0 at least.
 
     Infinite where nothing can be taken back.
+
+    :param least: as soon as the cost is no lower, it is not measured again.
     """
     clock = time.perf_counter
     window = _warm(target, clock)
@@ -176,10 +185,12 @@ def glance(target: Target) -> float:
     started = clock()
     steps: list[float] = []
     windows: list[float] = []
-    while not windows or (len(windows) < GLANCES and clock() - started < GLANCE_S):
+    while True:
         steps.append(_step_seconds(target, window.cache, 2, clock))
         windows.append(_time(window, GLANCED, clock)[0])
-    return max(min(windows) / min(steps), 1.0)
+        cost = max(min(windows) / min(steps), 1.0)
+        if cost >= least or len(windows) == GLANCES or clock() - started >= GLANCE_S:
+            return cost
 
 
 def _warm(target: Target, clock: Clock) -> CacheWindow | None:

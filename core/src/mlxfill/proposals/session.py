@@ -95,7 +95,8 @@ class Offer:
 class Rules:
     """What clamps need to know of a request.
 
-    ``leaves_out``: whether a source that fails is left out; if not, it ends the request.
+    ``verify_pays``: whether the reply may be long enough for that; ``leaves_out``: whether a source
+    that fails is left out; if not, it ends the request.
     """
 
     vocab_size: int
@@ -103,6 +104,7 @@ class Rules:
     delimiters: frozenset[int]
     max_span: int
     verify_supported: bool
+    verify_pays: bool = True
     verify_only: bool = False
     propose_budget_s: float = PROPOSE_BUDGET_S
     leaves_out: bool = True
@@ -379,8 +381,8 @@ class Session:
             return None
         if proposal.delimiter_bound and policy is Policy.ASSERT and len(ids) < len(proposal.ids):
             policy = Policy.ASSERT if ids[-1] in rules.delimiters else Policy.VERIFY
-        if policy is Policy.VERIFY and not rules.verify_supported:
-            self.counts[UNSUPPORTED] += 1
+        if policy is Policy.VERIFY and not (rules.verify_supported and rules.verify_pays):
+            self.counts[COST if rules.verify_supported else UNSUPPORTED] += 1
             return None
         if proposal.branch_stop:
             self.counts["branch_stops"] += 1

@@ -17,6 +17,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from mlxfill.model.vocabulary import ids_by_name
 from mlxfill.tool_calls.jsontext import as_call, json_calls, some
 from mlxfill.tool_calls.readers import FUNCTIONS, READERS, Read, counted, headed
 
@@ -45,7 +46,8 @@ class CallFormat:
 
 def with_calls(tokenizer: Any) -> Any:  # noqa: ANN401 - mlx-lm's wrapper, untyped
     """The same tokenizer; it reads calls of a form below, and knows where the model thinks."""
-    vocabulary, template = tokenizer.get_vocab(), _source(tokenizer)
+    template = _source(tokenizer)
+    vocabulary = ids_by_name(tokenizer, {sign for known in FORMATS for sign in known.signs})
 
     def knows(signs: tuple[str, ...]) -> bool:
         return all(sign in vocabulary or sign in template for sign in signs)

@@ -288,6 +288,7 @@ def _warm_up(engine: Engine) -> None:
 
     A plugin that holds replies reads the whole vocabulary, in seconds and without a pause.
     """
+    engine.prepare()
     engine.no_rows()
     holding = any("mlxfill_constraint" in engine.plugins.hooks(n) for n in engine.plugins.names)
     if holding:

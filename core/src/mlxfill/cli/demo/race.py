@@ -64,6 +64,7 @@ class Race:
         ungated = attrs.evolve(own, gate=Gate(enabled=False))
         self._open = ExitStack()
         self.gated = self._open.enter_context(load(MODEL, config=own))
+        self.gated.prepare()
         self.plain = self._sibling(config=own, plugins=[])
         self.counted = self._sibling(config=ungated)
 

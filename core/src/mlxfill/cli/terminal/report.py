@@ -84,8 +84,11 @@ def print_left_out(console: Console, stats: Stats, engine: Engine | None) -> Non
     left_out = stats.spec.get("left_out", 0)
     if not left_out:
         return
-    line = f"the gate left out {left_out} of {stats.spec['offers']} offers, which promised less"
-    line += " than a window costs"
+    line = f"the gate left out {left_out} of {stats.spec['offers']} offers, "
+    if engine is not None and not engine.learnt.knows_costs:
+        console.print(f"{line}the reply being short", style="dim", soft_wrap=True)
+        return
+    line += "which promised less than a window costs"
     if engine is not None:
         cost = engine.forward_cost(TYPICAL)
         line += f" here ({cost:.1f} steps for {TYPICAL} tokens); mlxfill doctor says more"
