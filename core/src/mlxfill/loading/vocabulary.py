@@ -1,4 +1,4 @@
-"""What a tokenizer knows, and whether a folder and its tokenizer can turn text into tokens.
+"""Whether a folder and its tokenizer can turn text into tokens.
 
 transformers makes a tokenizer of nothing for a folder without a vocabulary: it reads every text as
 no token at all, and the model answers nothing.
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from mlxfill.errors import ModelError, ModelNotFoundError, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
     from pathlib import Path
 
 VOCABULARIES = (
@@ -25,16 +24,6 @@ VOCABULARIES = (
 """Files that hold a vocabulary, or code that makes one."""
 SENTENCE = "the cat sat on the mat, and it is 12 years old."
 REMEDY = "copy the tokenizer's files from where the model came from"
-
-
-def ids_by_name(tokenizer: Any, names: Collection[str]) -> dict[str, int]:  # noqa: ANN401
-    """Those of ``names`` that are tokens, with their ids.
-
-    ``get_vocab`` would make a dictionary of the whole vocabulary, of 150,000 tokens and more.
-    """
-    ids = [each for each in tokenizer.convert_tokens_to_ids([*names]) if isinstance(each, int)]
-    found = zip(tokenizer.convert_ids_to_tokens(ids), ids, strict=True)
-    return {name: each for name, each in found if name in names}  # others: the unknown token
 
 
 def check_vocabulary_file(path: Path) -> None:

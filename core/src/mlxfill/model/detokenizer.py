@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlx_lm.tokenizer_utils import StreamingDetokenizer
 
-from mlxfill.model.vocabulary import ids_by_name
+from mlxfill.tokens import ids_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

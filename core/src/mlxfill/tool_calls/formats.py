@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from mlxfill.model.vocabulary import ids_by_name
+from mlxfill.tokens import ids_by_name
 from mlxfill.tool_calls.jsontext import as_call, json_calls, some
 from mlxfill.tool_calls.readers import FUNCTIONS, READERS, Read, counted, headed
 
