@@ -1,4 +1,5 @@
-# `make demo` shows what mlxfill does, `make test` checks everything.  Both set up `.venv/` first.
+# `make demo` shows what mlxfill does, `make check` checks the heart of it in a minute or two, `make test` everything.
+# All set up `.venv/` first.
 #   make PYTHON=python3.12 demo     another interpreter (3.11 or newer)
 #   make EXTRA=cuda13 demo          another backend of mlx on Linux (cpu, cuda12, cuda13)
 #   make PYTEST_ARGS='-x -k rewind' test
@@ -13,10 +14,21 @@ DEVELOPED := .venv/developed
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 PROJECTS := core/pyproject.toml $(PLUGINS:%=%/pyproject.toml)
 
-.PHONY: demo test site release
+# The heart: rewinding, windows against mlx-lm's own loop, sources, the policy, checkpoints, settings.
+HEART := core/tests/rewind core/tests/test_maps.py core/tests/test_rules.py core/tests/test_config.py \
+	$(patsubst %,core/tests/engine/test_%.py,oracle session assert gate gate_values sampling_values checkpoint_content)
+
+.PHONY: demo check test site release
 
 demo: $(INSTALLED)
 	@$(BIN)/mlxfill demo
+
+check: $(DEVELOPED)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	MLXFILL_EXAMPLES=8 $(BIN)/pytest $(PYTEST_ARGS) --quiet $(HEART)
 
 test: $(DEVELOPED)
 	$(BIN)/ruff check
