@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-settings.register_profile("common", max_examples=100, derandomize=True, deadline=None)
+settings.register_profile("common", max_examples=40, derandomize=True, deadline=None)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -150,7 +150,7 @@ VALUES: tuple[Any, ...] = (
 
 
 @given(data=st.data())
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_change_loads_or_is_one_line(folder: Path, data: st.DataObject) -> None:
     file = data.draw(st.sampled_from(["config.json", "tokenizer_config.json"]))
     keys = sorted(json.loads((folder / file).read_text("utf-8")))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Windows and steps are bit-identical on the CPU with the BLAS of the wheel, not on every GPU.
 mx.set_default_device(mx.cpu)
 
-COMMON = 120
+COMMON = 40
 EXAMPLES = int(os.environ.get("MLXFILL_EXAMPLES", str(COMMON)))
 """How many examples each property is tried on; a run that asks for more also tries new ones."""
 

@@ -112,7 +112,7 @@ FOREIGN: tuple[Any, ...] = (
 
 
 @given(data=st.data())
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_field_that_is_changed_is_named_or_does_no_harm(
     data: st.DataObject, folder: Path
 ) -> None:
@@ -132,7 +132,7 @@ def test_any_field_that_is_changed_is_named_or_does_no_harm(
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_array_that_is_changed_is_named(data: st.DataObject, folder: Path) -> None:
     name = data.draw(st.sampled_from(NAMES))
     checkpoint, _ = left_by(name)

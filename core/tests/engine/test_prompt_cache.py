@@ -230,7 +230,7 @@ prompts = st.lists(st.integers(0, 2), min_size=1, max_size=12)
 
 
 @given(st.lists(st.tuples(prompts, st.booleans()), max_size=12))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_what_is_fetched_is_the_longest_beginning_that_is_kept(
     calls: list[tuple[list[int], bool]],
 ) -> None:

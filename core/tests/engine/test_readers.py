@@ -85,7 +85,7 @@ ASKED = st.builds(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     st.sampled_from(MODELS),
     st.sampled_from([(), (0, 1)]),

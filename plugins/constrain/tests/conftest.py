@@ -22,7 +22,7 @@ IDS = 1024
 """Size of the tiny model's vocabulary, with which the random models are made."""
 PROMPT = "Say it. "
 
-settings.register_profile("constrain", max_examples=100, derandomize=True, deadline=None)
+settings.register_profile("constrain", max_examples=40, derandomize=True, deadline=None)
 
 
 @cache

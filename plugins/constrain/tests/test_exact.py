@@ -175,7 +175,7 @@ def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 SCHEMAS = st.recursive(short(), nested, max_leaves=6)
 
 
-@settings(settings.get_profile("constrain"), max_examples=150)
+@settings(settings.get_profile("constrain"), max_examples=60)
 @given(schema=nested(SCHEMAS), one=SCHEMAS)
 def test_a_reply_is_legal_or_its_schema_is_refused_at_once(
     vocabulary: Vocabulary, tokenizer: Any, closing: frozenset[int], schema: Any, one: Any
