@@ -11,7 +11,7 @@ import httpx
 import mlx.core as mx
 import openai
 import pytest
-from attrs import frozen
+from attrs import define, frozen
 
 import mlxfill
 from mlxfill_serve import ServeSettings, serving
@@ -26,6 +26,8 @@ mx.set_default_device(mx.cpu)
 
 SOURCES = ["fill-strict", "fill-echo", "spec-ngram", "constrain"]
 FREE = {"gate": {"enabled": False}, "cache": {"every_request": True}}
+AT_ALL = 600
+"""Seconds within which what must happen happens on any machine."""
 
 
 @frozen
@@ -36,7 +38,7 @@ class Served:
     worker: EngineThread
 
     def http(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=60, trust_env=False)
+        return httpx.Client(base_url=self.url, timeout=AT_ALL, trust_env=False)
 
     def sdk(self, key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(
@@ -46,12 +48,47 @@ class Served:
             http_client=openai.DefaultHttpxClient(trust_env=False),
         )
 
-    def idle(self, within: float = 10.0) -> bool:
-        """Whether nothing runs any more, or soon."""
-        until = time.monotonic() + within
-        while self.worker.outstanding and time.monotonic() < until:
+    def idle(self) -> bool:
+        """Whether nothing runs any more, or will some time."""
+        return self.until(lambda: not self.worker.outstanding)
+
+    @staticmethod
+    def until(condition: Callable[[], object]) -> bool:
+        """Wait until something has come true; whether it has."""
+        end = time.monotonic() + AT_ALL
+        while not condition() and time.monotonic() < end:
             time.sleep(0.01)
-        return self.worker.outstanding == 0
+        return bool(condition())
+
+
+@define
+class Script:
+    """A plugin that makes the model say a text; with None it says what it likes."""
+
+    text: str | None = None
+
+    def say(self, text: str, thought: str = "") -> None:
+        """What the model writes in all replies from now on."""
+        self.text = f"{thought}\n</think>\n\n{text}"
+
+    @mlxfill.hookimpl
+    def mlxfill_logits_processors(self, request: mlxfill.Request) -> list[Any]:
+        if self.text is None:
+            return []
+        begun = len(request.prompt_ids)
+        said = request.tokenizer.encode(self.text, add_special_tokens=False)
+        wanted = [*said, min(request.eos_ids)]
+
+        def process(tokens: mx.array, logits: mx.array) -> mx.array:
+            here = wanted[min(tokens.size - begun, len(wanted) - 1)]
+            return mx.where(mx.arange(logits.shape[-1]) == here, 0.0, -mx.inf)[None]
+
+        return [process]
+
+    def on(self, engine: mlxfill.Engine) -> mlxfill.Engine:
+        """The engine, whose model says it."""
+        engine.plugins._switch_on("script", self, None)
+        return engine
 
 
 def load_tiny(**options: Any) -> mlxfill.Engine:
@@ -80,6 +117,12 @@ def _load_tiny() -> Callable[..., mlxfill.Engine]:
 @pytest.fixture(scope="session", name="serve_tiny")
 def _serve_tiny() -> Callable[..., Any]:
     return serve_tiny
+
+
+@pytest.fixture(scope="module")
+def script() -> Script:
+    """What the model of this module's servers says, once ``script.on(engine)`` was called."""
+    return Script()
 
 
 @pytest.fixture(autouse=True)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import mlx.core as mx
 import pytest
-from attrs import define
-
-import mlxfill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import httpx
+
+    import mlxfill
 
 ASK = [{"role": "user", "content": "Look for digits."}]
 HEAD = '<tool_call>\n{"name": "grep", "arguments": '
@@ -47,35 +45,12 @@ TOOL: dict[str, Any] = {
 }
 
 
-@define
-class Script:
-    """A plugin that makes the model say a text."""
-
-    text: str = ""
-
-    @mlxfill.hookimpl
-    def mlxfill_logits_processors(self, request: mlxfill.Request) -> list[Any]:
-        begun = len(request.prompt_ids)
-        said = request.tokenizer.encode(self.text, add_special_tokens=False)
-        wanted = [*said, min(request.eos_ids)]
-
-        def process(tokens: mx.array, logits: mx.array) -> mx.array:
-            here = wanted[min(tokens.size - begun, len(wanted) - 1)]
-            return mx.where(mx.arange(logits.shape[-1]) == here, 0.0, -mx.inf)[None]
-
-        return [process]
-
-
 @pytest.fixture(scope="module")
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture(scope="module")
-def loading(load_tiny: Any, script: Script) -> Callable[[], mlxfill.Engine]:
+def loading(load_tiny: Any, script: Any) -> Callable[[], mlxfill.Engine]:
     def scripted() -> mlxfill.Engine:
-        engine: mlxfill.Engine = load_tiny(plugins=["fill-echo", "spec-ngram", "constrain"])
-        engine.plugins._switch_on("script", script, None)
+        engine: mlxfill.Engine = script.on(
+            load_tiny(plugins=["fill-echo", "spec-ngram", "constrain"])
+        )
         return engine
 
     return scripted
@@ -126,7 +101,7 @@ PLAIN = {"chat_template_kwargs": {"enable_thinking": False}}
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_call_is_text_wherever_it_is_read(
-    name: str, script: Script, engine: mlxfill.Engine, http: httpx.Client
+    name: str, script: Any, engine: mlxfill.Engine, http: httpx.Client
 ) -> None:
     said = script.text = BROKEN[name]
     asked = engine.generate(
@@ -153,7 +128,7 @@ BEGUN = set(BROKEN) - {"end before the arguments", "no such tool", "no object"}
 
 
 def test_a_good_call_before_a_broken_one_counts(
-    script: Script, engine: mlxfill.Engine, http: httpx.Client
+    script: Any, engine: mlxfill.Engine, http: httpx.Client
 ) -> None:
     broken = BROKEN["missing brace"]
     script.text = f"{WHOLE}\n{broken}"
@@ -171,7 +146,7 @@ def test_a_good_call_before_a_broken_one_counts(
 
 @pytest.mark.parametrize("parameters", [None, {}, {"type": "object", "properties": {}}])
 def test_a_forced_call_of_a_tool_without_parameters_has_no_arguments(
-    parameters: dict[str, Any] | None, script: Script, http: httpx.Client
+    parameters: dict[str, Any] | None, script: Any, http: httpx.Client
 ) -> None:
     script.text = WHOLE.replace('{"pattern": "x"}', "{}")
     function: dict[str, Any] = {"name": "grep", "description": "Looks for a pattern."}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import openai
@@ -114,7 +115,7 @@ def test_a_request_whose_time_is_over_is_not_asked_again(serve_tiny: Any) -> Non
     asked: list[Any] = []
     hooks: Any = {"request": [asked.append]}
     heard = openai.DefaultHttpxClient(event_hooks=hooks, trust_env=False)
-    with serve_tiny(timeout=0.3) as served, heard:
+    with serve_tiny(timeout=100, hang=0, clock=count().__next__) as served, heard:
         client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", http_client=heard)
         ends = served.worker.engine.tokenizer.eos_token_ids
         with pytest.raises(openai.InternalServerError, match="the request took longer than"):

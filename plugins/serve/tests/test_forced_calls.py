@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import mlx.core as mx
 import pytest
 
 import mlxfill
 from mlxfill_model_tiny import held_out_asks
 from mlxfill_serve.reply import CallBegun, CallBroken, Content, ReplyReader
-from mlxfill_testing import Guest
 
 if TYPE_CHECKING:
     import openai
@@ -153,26 +151,12 @@ def test_a_call_that_no_json_can_hold_is_content() -> None:
 
 
 def test_a_marker_in_thoughts_does_not_end_a_reply_of_one_call(
-    load_tiny: Any, serve_tiny: Any
+    load_tiny: Any, serve_tiny: Any, script: Any
 ) -> None:
     thought = "To write </tool_call> would end it.\n"
-    written: list[int] = []
-
-    def loading() -> mlxfill.Engine:
-        engine: mlxfill.Engine = load_tiny()
-        written.extend(engine.tokenizer.encode(f"{thought}</think>Done."))
-        engine.plugins._switch_on("guest", Guest(processors=[process]), None)
-        return engine
-
-    start: list[int] = []
-
-    def process(tokens: mx.array, logits: mx.array) -> mx.array:
-        start.append(tokens.shape[0])
-        wanted = written[min(tokens.shape[0] - start[0], len(written) - 1)]
-        return mx.where(mx.arange(logits.shape[-1]) == wanted, 0.0, -mx.inf)[None]
-
-    with serve_tiny(loading) as served, served.sdk() as client:
-        asked: Any = {"messages": HELLO, "tools": TOOLS, "max_tokens": len(written)}
+    script.text = f"{thought}</think>Done."
+    with serve_tiny(lambda: script.on(load_tiny())) as served, served.sdk() as client:
+        asked: Any = {"messages": HELLO, "tools": TOOLS, "max_tokens": 60}
         answer = client.chat.completions.create(model="tiny", parallel_tool_calls=False, **asked)
     message = answer.choices[0].message
     assert (message.to_dict()["reasoning_content"], message.content) == (thought, "Done.")

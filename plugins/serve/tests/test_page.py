@@ -8,14 +8,10 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import mlx.core as mx
 import pytest
-from attrs import define
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
-
-from mlxfill_testing import Guest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +19,6 @@ if TYPE_CHECKING:
 
     from selenium.webdriver.remote.webelement import WebElement
 
-    import mlxfill
 
 FLAGS = (
     "--headless=new",
@@ -35,7 +30,6 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-OPENING = "<|im_start|>assistant\n<think>\n"
 THOUGHT = "They ask for the weather.\n\nI look it up."
 ANSWER = """# Weather
 
@@ -96,30 +90,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@define
-class Script:
-    """Makes the model say a text; with none it says what it likes."""
-
-    opening: list[int]
-    end: int
-    encode: Callable[[str], list[int]]
-    written: list[int] | None = None
-
-    def say(self, text: str, thought: str = "") -> None:
-        """What the model writes in all replies from now on."""
-        self.written = self.encode(f"{thought}\n</think>\n\n{text}")
-
-    def process(self, tokens: mx.array, logits: mx.array) -> mx.array:
-        """Leave the token that comes next."""
-        if self.written is None:
-            return logits
-        ids: Any = tokens.tolist()
-        begun = len(ids) - ids[::-1].index(self.opening[0]) - 1 + len(self.opening)
-        place = len(ids) - begun
-        wanted = self.written[place] if place < len(self.written) else self.end
-        return mx.where(mx.arange(logits.shape[-1]) == wanted, 0.0, -mx.inf)[None]
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     options = ChromeOptions()
@@ -134,36 +104,16 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
 
 
 @pytest.fixture(scope="module")
-def scripts() -> list[Script]:
-    """The script of the server, when it runs."""
-    return []
-
-
-@pytest.fixture(scope="module")
-def drafting(serve_tiny: Any, load_tiny: Any, scripts: list[Script]) -> Iterator[Any]:
+def drafting(serve_tiny: Any, load_tiny: Any, script: Any) -> Iterator[Any]:
     """A server with a drafter, so that every origin can occur, and with a script."""
-
-    def loading() -> mlxfill.Engine:
-        engine: mlxfill.Engine = load_tiny(plugins=None, draft="tiny-mtp")
-
-        def encode(text: str) -> list[int]:
-            return list(engine.tokenizer.encode(text, add_special_tokens=False))
-
-        script = Script(encode(OPENING), encode("<|im_end|>")[0], encode)
-        scripts.append(script)
-        engine.plugins._switch_on("guest", Guest(processors=[script.process]), None)
-        return engine
-
-    with serve_tiny(loading, rows=2) as running:
-        yield running
+    with serve_tiny(lambda: script.on(load_tiny(draft="tiny-mtp", plugins=None)), rows=2) as served:
+        yield served
 
 
-@pytest.fixture
-def script(drafting: Any, scripts: list[Script]) -> Iterator[Script]:
-    assert drafting
-    (script,) = scripts
-    yield script
-    script.written = None
+@pytest.fixture(autouse=True)
+def unscripted(script: Any) -> Iterator[None]:
+    yield
+    script.text = None
 
 
 @pytest.fixture
@@ -256,6 +206,23 @@ def record_requests(page: Chrome) -> Callable[[], list[dict[str, Any]]]:
     return lambda: [json.loads(body) for body in page.execute_script("return window.bodies")]
 
 
+def record_usage(page: Chrome) -> Callable[[], list[dict[str, Any]]]:
+    """The counts of the replies that the page reads from now on."""
+    page.execute_script(
+        "window.answers = []; const ask = window.fetch;"
+        "window.fetch = (path, options) => ask(path, options).then((answer) => {"
+        "  answer.clone().text().then((text) => window.answers.push(text)); return answer; })"
+    )
+
+    def counts() -> list[dict[str, Any]]:
+        answers = page.execute_script("return window.answers")
+        lines = [line for answer in answers for line in answer.splitlines()]
+        chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        return [chunk["usage"] for chunk in chunks if chunk.get("usage")]
+
+    return counts
+
+
 def complaints(page: Chrome) -> list[str]:
     """What the browser logged: a refused script or style would be there."""
     log: list[dict[str, Any]] = page.get_log("browser")  # type: ignore[no-untyped-call]
@@ -270,12 +237,15 @@ def use_tools(page: Chrome) -> None:
 # --- replies as they are read -------------------------------------------------------------
 
 
-def test_a_reply_is_rendered_with_its_thoughts_folded_away(page: Chrome, script: Script) -> None:
+def test_a_reply_is_rendered_with_its_thoughts_folded_away(
+    page: Chrome, drafting: Any, script: Any
+) -> None:
     script.say(ANSWER, THOUGHT)
     ask(page, "Is it mild?")
     reply = answered(page)
     thoughts = reply.find_element(By.CSS_SELECTOR, "details.reasoning")
-    counted = len(script.encode(f"{THOUGHT}\n</think>"))
+    encode = drafting.worker.engine.tokenizer.encode
+    counted = len(encode(f"{THOUGHT}\n</think>", add_special_tokens=False))
     assert thoughts.text == f"Thought for {counted} tokens"
     thoughts.find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
     assert texts(thoughts, "p") == THOUGHT.split("\n\n")
@@ -295,9 +265,9 @@ def test_a_reply_is_rendered_with_its_thoughts_folded_away(page: Chrome, script:
     assert not complaints(page)
 
 
-def test_calls_and_their_results_are_cards(page: Chrome, script: Script) -> None:
+def test_calls_and_their_results_are_cards(page: Chrome, script: Any) -> None:
     use_tools(page)
-    sent = record_requests(page)
+    sent, counts = record_requests(page), record_usage(page)
     script.say(CALLS)
     ask(page, "What is the weather in Paris and Rome?")
     reply = answered(page)
@@ -318,10 +288,12 @@ def test_calls_and_their_results_are_cards(page: Chrome, script: Script) -> None
     calls = sent()[1]["messages"][1]["tool_calls"]
     results = [(m["tool_call_id"], m["content"]) for m in sent()[1]["messages"][2:]]
     assert results == [(calls[0]["id"], '{"degrees":18}'), (calls[1]["id"], "rain")]
-    assert text_of(page, "#cached").isdigit()
+    wait(page, lambda: len(counts()) == 2)
+    cached = counts()[1]["prompt_tokens_details"]["cached_tokens"]
+    assert text_of(page, "#cached") == str(cached)
 
 
-def test_a_hostile_reply_does_nothing(page: Chrome, script: Script) -> None:
+def test_a_hostile_reply_does_nothing(page: Chrome, script: Any) -> None:
     script.say(HOSTILE, HOSTILE[:200])
     settle(page, most=1000)
     ask(page, HOSTILE.replace("\n", " "))
@@ -390,12 +362,15 @@ def test_tokens_stream_in_the_colours_of_their_origins(page: Chrome, drafting: A
 
 def test_figures_and_charts_tell_of_the_reply(page: Chrome) -> None:
     see_tokens(page)
+    counts = record_usage(page)
     ask(page, "Repeat after me: one two three four five six seven eight nine ten.")
     tokens = len(answered(page).find_elements(By.CSS_SELECTOR, ".t"))
     wait(page, lambda: text_of(page, "#count") == str(tokens))
     assert float(text_of(page, "#speed")) > 0
     assert float(text_of(page, "#per-forward")) >= 1
-    assert int(text_of(page, "#cached")) >= 0
+    wait(page, lambda: len(counts()) == 1)
+    cached = counts()[0]["prompt_tokens_details"]["cached_tokens"]
+    assert text_of(page, "#cached") == str(cached)
     label = page.find_element(By.CSS_SELECTOR, "#bursts svg").get_attribute("aria-label") or ""
     bursts = [part.split(" forwards gave ") for part in label.split("; ")]
     assert sum(int(n) * int(size.split()[0]) for n, size in bursts) == tokens
@@ -433,7 +408,7 @@ def test_one_origin_can_be_picked_with_the_keyboard(page: Chrome) -> None:
 
 
 def test_a_reply_that_is_stopped_stays_and_frees_its_row(
-    page: Chrome, drafting: Any, script: Script
+    page: Chrome, drafting: Any, script: Any
 ) -> None:
     script.say("on and " * 3000)
     settle(page, most=4000)
@@ -459,7 +434,7 @@ def test_a_reply_that_is_stopped_stays_and_frees_its_row(
     assert len(kept["Hello"]) == 2
 
 
-def test_what_fails_is_told_and_gives_the_message_back(page: Chrome, script: Script) -> None:
+def test_what_fails_is_told_and_gives_the_message_back(page: Chrome, script: Any) -> None:
     script.say("Hi.")
     settle(page, most=-7)
     ask(page, "Hello")
@@ -513,7 +488,7 @@ def test_a_key_is_asked_for_and_lasts_as_long_as_the_tab(browser: Chrome, serve_
 # --- conversations ------------------------------------------------------------------------
 
 
-def test_conversations_survive_a_reload(page: Chrome, drafting: Any, script: Script) -> None:
+def test_conversations_survive_a_reload(page: Chrome, drafting: Any, script: Any) -> None:
     script.say("Blue.", THOUGHT)
     page.find_element(By.CSS_SELECTOR, "#system summary").click()
     page.find_element(By.ID, "system-text").send_keys("Be brief.")
@@ -557,7 +532,7 @@ def test_conversations_survive_a_reload(page: Chrome, drafting: Any, script: Scr
     assert sent()[0]["messages"][2]["reasoning_content"].strip() == THOUGHT
 
 
-def test_a_message_can_be_changed_and_a_reply_written_anew(page: Chrome, script: Script) -> None:
+def test_a_message_can_be_changed_and_a_reply_written_anew(page: Chrome, script: Any) -> None:
     sent = record_requests(page)
     script.say("One.")
     ask(page, "First")
@@ -583,7 +558,7 @@ def test_a_message_can_be_changed_and_a_reply_written_anew(page: Chrome, script:
     assert [len(each["messages"]) for each in stored(page)] == [2]
 
 
-def test_messages_and_code_are_copied(page: Chrome, script: Script) -> None:
+def test_messages_and_code_are_copied(page: Chrome, script: Any) -> None:
     allowed = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     page.execute_cdp_cmd("Browser.grantPermissions", allowed)
     script.say(ANSWER)
@@ -602,7 +577,7 @@ def test_messages_and_code_are_copied(page: Chrome, script: Script) -> None:
 
 
 def test_storage_that_is_full_or_broken_does_no_harm(
-    page: Chrome, drafting: Any, script: Script
+    page: Chrome, drafting: Any, script: Any
 ) -> None:
     script.say("Kept.")
     ask(page, "First")
@@ -651,7 +626,7 @@ def emulating(page: Chrome, command: str, **settings: Any) -> Iterator[None]:
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_nothing_is_cut_off_on_any_screen(page: Chrome, script: Script) -> None:
+def test_nothing_is_cut_off_on_any_screen(page: Chrome, script: Any) -> None:
     script.say(f"{ANSWER}\n```\n{'long ' * 30}\n```\n{'x' * 100}")
     ask(page, "Hello")
     answered(page)
@@ -696,7 +671,7 @@ return found;
 """
 
 
-def test_everything_has_a_name_and_can_be_read(page: Chrome, script: Script) -> None:
+def test_everything_has_a_name_and_can_be_read(page: Chrome, script: Any) -> None:
     use_tools(page)
     script.say(f"{ANSWER}\n{CALLS}", THOUGHT)
     ask(page, "Is it mild?")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 if TYPE_CHECKING:
     from mlxfill import Audit, AuditedRun, Engine, Run, Stats
@@ -65,8 +64,9 @@ class Job:
     """A run to be made, and where its tokens go.
 
     ``index`` tells the jobs of one request apart, which share a mailbox.  ``gone``: set by the
-    handler when nobody listens any more; the engine's thread then drops the run.  ``audited``: the
-    run when it is to be audited.  ``scored``: whether log-probabilities of the prompt were told.
+    handler when nobody listens any more; the engine's thread then drops the run.  ``born``: when
+    the worker was given it, by its clock.  ``audited``: the run when it is to be audited.
+    ``scored``: whether log-probabilities of the prompt were told.
     """
 
     open: Opener
@@ -76,7 +76,7 @@ class Job:
     gone: bool = False
     audited: AuditedRun | None = None
     scored: bool = False
-    born: float = field(factory=time.monotonic)
+    born: float = 0.0
 
     def tell(self, event: Event) -> None:
         """Send an event to the handler."""

@@ -50,7 +50,7 @@ class EngineThread:
         settings: ServeSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``clock``: seconds, by which it is told whether the thread stands still."""
+        """``clock``: seconds, by which requests are late and the thread stands still."""
         self.settings = settings or ServeSettings()
         self.rows = self.settings.rows
         self.failure: BaseException | None = None
@@ -143,8 +143,9 @@ class EngineThread:
         """
         with self._gate:
             self.check()
+            job.born = self._clock()
             if not self._work:  # until now it had nothing to do
-                self._moved = self._clock()
+                self._moved = job.born
             self._waiting += 1
             self._inbox.put(job)
 
@@ -240,7 +241,7 @@ class EngineThread:
 
     def _drop_unwanted(self, rows: RowScheduler) -> None:
         """Free the rows of clients that are gone or whose time is over."""
-        now = time.monotonic()
+        now = self._clock()
         unwanted = [(run, job) for run, job in self._jobs.items() if job.gone or job.late(now)]
         for run, _ in unwanted:
             rows.drop(run)
