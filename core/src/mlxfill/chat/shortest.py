@@ -10,6 +10,9 @@ from mlxfill.errors import InputError
 DROPPING = ("Removed", "Whitespace")
 """Steps before the split that leave out parts of a text."""
 
+SLACK = 256
+"""Tokens by which a beginning of a text may have more than the text."""
+
 
 def check_count(messages: int, context: int | None) -> None:
     """Raise ``InputError`` for more messages than there are tokens in the context."""
@@ -24,12 +27,29 @@ def check_length(tokenizer: Any, text: str, context: int | None) -> None:  # noq
         return
     backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     longest = _longest(backend)
-    if longest and backend.normalizer is not None:
-        text = backend.normalizer.normalize_str(text)
-    fewest = len(text.encode()) // longest if longest else 0
+    if not longest:
+        fewest = _of_beginning(tokenizer, text, context)
+    else:
+        if backend.normalizer is not None:
+            text = backend.normalizer.normalize_str(text)
+        fewest = len(text.encode()) // longest
     if fewest > context:
         said = f"the prompt has at least {fewest} tokens; the model's context is {context}"
         raise InputError(said)
+
+
+def _of_beginning(tokenizer: Any, text: str, context: int) -> int:  # noqa: ANN401
+    """Tokens of a beginning that is too long already, 0 where the whole text has to be split.
+
+    A beginning is split as in the whole text but for its end, for which ``SLACK`` is taken off.
+    """
+    size = 2 * context
+    while 2 * size <= len(text):
+        count = len(tokenizer.encode(text[:size], add_special_tokens=False)) - SLACK
+        if count > context:
+            return count
+        size *= 2
+    return 0
 
 
 @lru_cache(maxsize=4)
