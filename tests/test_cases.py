@@ -13,7 +13,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 import mlxfill
-from mlxfill.cli.demo.asks import demo_asks
+from mlxfill_model_tiny.demo.asks import demo_asks
 from mlxfill_spec_ngram import NgramSettings
 from mlxfill_testing import VOCAB, plain, shared_model, tiny_tokenizer
 

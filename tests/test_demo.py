@@ -11,8 +11,8 @@ import mlx.core as mx
 import pytest
 
 from mlxfill.cli import main
-from mlxfill.cli.demo import race
-from mlxfill.cli.demo.asks import demo_asks
+from mlxfill_model_tiny.demo import race
+from mlxfill_model_tiny.demo.asks import demo_asks
 
 ROOT = Path(__file__).parents[1]
 ROW = re.compile(
@@ -84,7 +84,7 @@ def test_a_picture_that_cannot_be_saved_is_told_before_the_run(
 def one_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """A demo of the first ask only."""
     first = demo_asks()[:1]
-    monkeypatch.setattr("mlxfill.cli.demo.asks.demo_asks", lambda: first)
+    monkeypatch.setattr("mlxfill_model_tiny.demo.asks.demo_asks", lambda: first)
 
 
 @pytest.mark.usefixtures("one_ask")

@@ -18,8 +18,8 @@ from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
 import mlxfill
 from mlxfill import Policy, Proposal
-from mlxfill.cli.demo.asks import demo_asks
 from mlxfill.plugins import PluginManager
+from mlxfill_model_tiny.demo.asks import demo_asks
 from mlxfill_testing import (
     ARCHITECTURES,
     Guest,

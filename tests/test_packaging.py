@@ -77,9 +77,9 @@ def test_a_plugin_is_named_after_its_folder(folder: Path) -> None:
     points = project["entry-points"]
     assert points["mlxfill"] == {plugin_name(folder): f"{package(folder)}.plugin"}
     ours = {name: group for name, group in points.items() if name.startswith("mlxfill")}
-    assert ours.keys() <= {"mlxfill", "mlxfill.commands", "mlxfill.models"}
+    assert ours.keys() <= {"mlxfill", "mlxfill.commands", "mlxfill.models", "mlxfill.chat"}
     assert points.keys() - ours.keys() <= {"pytest11"}
-    modules = {module for group in ours.values() for module in group.values()}
+    modules = {point.partition(":")[0] for group in ours.values() for point in group.values()}
     assert modules == {f"{package(folder)}.plugin"}
 
 

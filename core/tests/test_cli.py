@@ -119,7 +119,7 @@ def test_a_command_of_a_plugin_that_is_not_installed(
     run: Any, monkeypatch: pytest.MonkeyPatch, command: str, distribution: str
 ) -> None:
     for place in ("mlxfill.cli.commands.scan", "mlxfill.plugins.manager.scan"):
-        monkeypatch.setattr(place, lambda: Catalogue({}, {}, {}, []))
+        monkeypatch.setattr(place, lambda: Catalogue({}, {}, {}, {}, []))
     outcome = run(command)
     assert outcome.code == 2
     assert outcome.complaints == [

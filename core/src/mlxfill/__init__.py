@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mlxfill.chat.prompt import Prompt
     from mlxfill.chat.sections import ReplySections
     from mlxfill.cli.groups import grouped
+    from mlxfill.cli.terminal.origins import painted
     from mlxfill.cli.terminal.outputs import check_output
     from mlxfill.cli.terminal.tables import fit_table, standard_output
     from mlxfill.config import Config, load_config
@@ -148,6 +149,7 @@ __all__ = [
     "load",
     "load_config",
     "load_tokenizer",
+    "painted",
     "read_calls",
     "replacing",
     "standard_output",
@@ -186,6 +188,7 @@ _HOMES = {
     "load": "mlxfill.engine",
     "load_config": "mlxfill.config",
     "load_tokenizer": "mlxfill.loading.model",
+    "painted": "mlxfill.cli.terminal.origins",
     "read_calls": "mlxfill.tool_calls.read",
     "replacing": "mlxfill.whole",
     "standard_output": "mlxfill.cli.terminal.tables",

@@ -48,7 +48,7 @@ def mlxfill_register_commands(app: typer.Typer) -> None:
     ``mlxfill.check_output`` tries a file for results before the work begins, and
     ``mlxfill.replacing`` writes one whole or not at all.  What goes to
     ``mlxfill.standard_output`` is as wide as the terminal; ``mlxfill.fit_table`` leaves columns
-    out of a table where they do not fit.
+    out of a table where they do not fit, and ``mlxfill.painted`` colours tokens by their origin.
 
     :param app: the top-level application.
     """

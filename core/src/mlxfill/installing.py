@@ -1,10 +1,16 @@
-"""The pip command that brings a distribution: its folder in a clone, else its name."""
+"""The pip command that brings a distribution: its folder in a clone, else its name.
+
+Which distributions this project has is written in the metadata of the core: an extra for each word
+that asks for one of them, such as the name of a command.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from importlib.metadata import PackageNotFoundError, distribution
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution, requires
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -14,10 +20,12 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 CORE = "mlxfill"
+NEEDED = re.compile(rf"({CORE}-[\w-]+)\b.*;.*\bextra == ['\"]([\w-]+)['\"]")
+"""What an extra of the core brings of this project, as metadata has it."""
 
 
 def pip_install(name: str, *, extra: str = "", options: str = "") -> str:
-    """``pip install ./plugins/serve`` for ``mlxfill-serve``, if the core came from a clone with it.
+    """``pip install ./plugins/again`` for ``mlxfill-again``, if the core came from a clone with it.
 
     :param name: of a distribution; one that the clone does not hold is named as it is.
     :param extra: of that distribution.
@@ -30,6 +38,26 @@ def pip_install(name: str, *, extra: str = "", options: str = "") -> str:
     elif folder is not None:
         target = shlex.quote(target)
     return " ".join(["pip install", *([options] if options else []), target])
+
+
+def to_install(extra: str) -> str:
+    """The commands that bring what an extra of the core's metadata stands for; "" for none."""
+    return " or ".join(pip_install(name) for name in extras().get(extra, ()))
+
+
+@cache
+def extras() -> dict[str, tuple[str, ...]]:
+    """The distributions of this project behind each extra of the core's metadata."""
+    found: dict[str, tuple[str, ...]] = {}
+    try:
+        lines = requires(CORE) or []
+    except PackageNotFoundError:  # run from its sources alone
+        return found
+    for line in lines:
+        if match := NEEDED.fullmatch(line):
+            name, extra = match.groups()
+            found[extra] = (*found.get(extra, ()), name)
+    return found
 
 
 def source_folder(origin: Distribution | None) -> tuple[Path, bool] | None:

@@ -9,6 +9,7 @@ import pytest
 
 import mlxfill
 from mlxfill.cli.conversation import Conversation, as_message
+from mlxfill.plugins import Catalogue
 from mlxfill.request.results import Result, Stats
 from mlxfill_testing import engine_with, shared_model
 from mlxfill_testing.installed import HEADER
@@ -190,3 +191,27 @@ def test_tool_calls_are_kept_apart() -> None:
         "content": "I go.",
         "tool_calls": [{"type": "function", "function": call}],
     }
+
+
+def test_without_the_plugin_for_servers_a_url_is_one_line(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlxfill.plugins.scan", lambda: Catalogue({}, {}, {}, {}, []))
+    outcome = run("chat", "--url", "http://127.0.0.1:1")
+    assert outcome.code == 2
+    assert outcome.complaint == "chat --url comes with a plugin: pip install mlxfill-serve"
+
+
+def test_a_broken_plugin_for_servers_is_named(run: Any, site: FakeSite) -> None:
+    site.add("zz-talk", "raise OSError('gone')", distribution="mlxfill-serve", chat=["url"])
+    outcome = run("chat", "--url", "http://127.0.0.1:1")
+    assert outcome.code == 2
+    assert "(mlxfill-serve 1.0, entry point mlxfill_serve)" in outcome.complaint
+    assert "cannot be imported: OSError: gone" in outcome.complaint
+
+
+def test_two_plugins_for_servers_are_named(run: Any, site: FakeSite) -> None:
+    site.add("zz-talk", chat=["url"])
+    outcome = run("chat", "--url", "http://127.0.0.1:1")
+    assert outcome.code == 2
+    assert "chat option 'url' is claimed more than once" in outcome.complaint

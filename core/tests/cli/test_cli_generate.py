@@ -450,7 +450,7 @@ def test_a_prompt_beyond_the_context_is_refused(ask: Any) -> None:
 
 
 def test_no_model_at_all_is_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlxfill.plugins.scan", lambda: Catalogue({}, {}, {}, []))
+    monkeypatch.setattr("mlxfill.plugins.scan", lambda: Catalogue({}, {}, {}, {}, []))
     outcome = run("generate", "hello", "--no-plugins")
     assert outcome.code == 2
     assert outcome.complaint.startswith("no model is named: give --model")

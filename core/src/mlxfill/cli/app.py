@@ -13,7 +13,6 @@ COMMANDS = {
     "resume": "mlxfill.cli.resume",
     "chat": "mlxfill.cli.chat",
     "audit": "mlxfill.cli.audit",
-    "demo": "mlxfill.cli.demo.command",
     "doctor": "mlxfill.cli.doctor.command",
     "plugins": "mlxfill.cli.plugins",
     "config": "mlxfill.cli.config",

@@ -17,6 +17,7 @@ from mlxfill.cli.options.invocation import invocation
 from mlxfill.cli.options.loading import Loading
 from mlxfill.cli.terminal.encoding import as_text
 from mlxfill.errors import InputError
+from mlxfill.installing import to_install
 
 if TYPE_CHECKING:
     import threading
@@ -116,17 +117,27 @@ def chat(ctx: typer.Context, loading: Loading, decoding: Decoding, talk: Talk) -
 def _remote(
     talk: Talk, loading: Loading, decoding: Decoding, tools: list[Message] | None, *, drawn: bool
 ) -> None:
-    """The same with a server."""
+    """The same with a server, by the plugin that speaks to one."""
     from rich.console import Console
 
-    from mlxfill.cli.remote import RemoteConversation, Server
+    from mlxfill.plugins import scan
+    from mlxfill.plugins.discovery import only
 
     for name, value in attrs.asdict(loading).items():
         if value and name != "model":
             option = name.replace("_", "-")
             raise InputError(f"--{option} is the server's to decide: leave it out beside --url")
-    server = Server(talk.url or "")
-    conversation = RemoteConversation(server, loading.model, tools, decoding.given(), talk.system)
+    claims = scan().chat.get("url")
+    if not claims:
+        raise InputError(f"chat --url comes with a plugin: {to_install('chat-url')}")
+    converse: Any = only("chat option", claims).load()
+    conversation = converse(
+        talk.url,
+        model=loading.model,
+        tools=tools,
+        options=decoding.given(),
+        system=talk.system,
+    )
     errors = Console(stderr=True, highlight=False)
     _loop(conversation, errors, origins=talk.origins, drawn=drawn)
 

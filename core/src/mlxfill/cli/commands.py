@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ELSEWHERE = {
     "bench": "mlxfill-bench",
+    "demo": "mlxfill-model-tiny",
     "mtp": "mlxfill-spec-qwen-mtp",
     "plugins new": "mlxfill-testing",
     "serve": "mlxfill-serve",

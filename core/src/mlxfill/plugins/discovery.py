@@ -1,16 +1,19 @@
 """What installed distributions offer, read from their metadata without importing them.
 
-Three entry-point groups, all pointing at plugin modules::
+Four entry-point groups, all pointing at plugin modules::
 
     [project.entry-points.mlxfill]              # the plugin
-    serve = "mlxfill_serve.plugin"
+    again = "mlxfill_again.plugin"
     [project.entry-points."mlxfill.commands"]   # commands that it adds to `mlxfill`
-    serve = "mlxfill_serve.plugin"
+    repeat = "mlxfill_again.plugin"
+    "plugins repeat" = "mlxfill_again.plugin"   # or to one of its groups
     [project.entry-points."mlxfill.models"]     # model names that it resolves
-    tiny = "mlxfill_model_tiny.plugin"
+    parrot = "mlxfill_again.plugin"
+    [project.entry-points."mlxfill.chat"]       # options of `mlxfill chat` for talks elsewhere
+    url = "mlxfill_again.plugin:converse"
 
-The last two let a user name a command or a model without the plugin being switched on, and
-let `mlxfill --help` list commands without importing anything.
+The others let a user name a command, a model or a place without the plugin being switched on,
+and let `mlxfill --help` list commands without importing anything.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 COMMANDS = f"{PROJECT}.commands"
 MODELS = f"{PROJECT}.models"
+CHAT = f"{PROJECT}.chat"
+GROUPS = (PROJECT, COMMANDS, MODELS, CHAT)
 
 
 @frozen
@@ -94,7 +99,7 @@ Claims = dict[str, list[Claim]]
 
 @frozen
 class Catalogue:
-    """Everything that is installed, by name: plugins, commands and models.
+    """Everything that is installed, by name: plugins, commands, models and options of chat.
 
     ``unreadable``: a fault for each distribution whose metadata cannot be read.
     """
@@ -102,6 +107,7 @@ class Catalogue:
     plugins: Mapping[str, list[Claim]]
     commands: Mapping[str, list[Claim]]
     models: Mapping[str, list[Claim]]
+    chat: Mapping[str, list[Claim]]
     unreadable: list[Fault]
 
     def plugin(self, name: str) -> Claim:
@@ -111,7 +117,7 @@ class Catalogue:
         """
         if name not in self.plugins:
             raise missing(name, self.plugins)
-        return _only("plugin", self.plugins[name])
+        return only("plugin", self.plugins[name])
 
     def owner(self, kind: str, claims: list[Claim]) -> Claim:
         """The plugin behind a command or a model.
@@ -120,7 +126,7 @@ class Catalogue:
         :raises PluginError: more than one plugin claims the name, or none of its distribution is
             the module that the claim points at.
         """
-        claim = _only(kind, claims)
+        claim = only(kind, claims)
         for others in self.plugins.values():
             for plugin in others:
                 if (plugin.distribution, plugin.target) == (claim.distribution, claim.target):
@@ -135,7 +141,7 @@ class Catalogue:
         for kind, known in (("command", self.commands), ("model", self.models)):
             for claims in known.values():
                 try:
-                    _only(kind, claims)
+                    only(kind, claims)
                 except PluginError as error:
                     yield str(error)
 
@@ -154,7 +160,12 @@ def installed_plugin(word: str) -> str:
     return names[0]
 
 
-def _only(kind: str, claims: list[Claim]) -> Claim:
+def only(kind: str, claims: list[Claim]) -> Claim:
+    """The one claim of a name.
+
+    :param kind: what is claimed, for the error.
+    :raises PluginError: there are several; names them and what to uninstall.
+    """
     first, *others = claims
     if others:
         both = " and ".join(f"({claim})" for claim in claims)
@@ -167,7 +178,7 @@ def _only(kind: str, claims: list[Claim]) -> Claim:
 
 def scan() -> Catalogue:
     """Read the entry points of every distribution on ``sys.path``; imports nothing of them."""
-    groups: dict[str, Claims] = {PROJECT: {}, COMMANDS: {}, MODELS: {}}
+    groups: dict[str, Claims] = {group: {} for group in GROUPS}
     unreadable: list[Fault] = []
     seen: set[str] = set()
     for distribution in distributions():
@@ -176,7 +187,8 @@ def scan() -> Catalogue:
                 known = groups[group].setdefault(claim.name, [])
                 if claim not in known:
                     known.append(claim)
-    return Catalogue(groups[PROJECT], groups[COMMANDS], groups[MODELS], unreadable)
+    plugins, commands, models, chat = (groups[group] for group in GROUPS)
+    return Catalogue(plugins, commands, models, chat, unreadable)
 
 
 def _claims(distribution: Distribution, seen: set[str]) -> Iterator[tuple[str, Claim]]:
@@ -192,7 +204,7 @@ def _claims(distribution: Distribution, seen: set[str]) -> Iterator[tuple[str, C
     seen.add(same)
     version, summary = headers.get("Version", "?"), headers.get("Summary", "")
     for entry in distribution.entry_points:
-        if entry.group in (PROJECT, COMMANDS, MODELS):
+        if entry.group in GROUPS:
             yield entry.group, Claim(entry.name, entry.value, name, version, summary, entry)
 
 

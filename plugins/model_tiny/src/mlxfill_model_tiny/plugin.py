@@ -1,4 +1,4 @@
-"""The entry point: names to folders."""
+"""The entry point: names to folders, and the command ``mlxfill demo``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from mlxfill_model_tiny.folders import FOLDERS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import typer
+
 MLXFILL_API = 1
 
 
@@ -17,3 +19,11 @@ MLXFILL_API = 1
 def mlxfill_resolve_model(name: str) -> Path | None:
     """The folder of ``tiny``, ``tiny-draft`` or ``tiny-mtp``; None for any other name."""
     return FOLDERS.get(name)
+
+
+@mlxfill.hookimpl
+def mlxfill_register_commands(app: typer.Typer) -> None:
+    """Add ``mlxfill demo``."""
+    from mlxfill_model_tiny.demo.command import demo
+
+    app.command()(demo)

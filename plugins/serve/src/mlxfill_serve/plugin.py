@@ -1,14 +1,16 @@
-"""The entry point ``serve``: the command ``mlxfill serve`` and its table in the config."""
+"""The entry point ``serve``: the command, its table in the config, and ``mlxfill chat --url``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlxfill import hookimpl
 from mlxfill_serve.settings import ServeSettings
 
 if TYPE_CHECKING:
     import typer
+
+    from mlxfill_serve.remote import RemoteConversation
 
 MLXFILL_API = 1
 
@@ -25,3 +27,10 @@ def mlxfill_register_commands(app: typer.Typer) -> None:
     from mlxfill_serve.command import serve
 
     app.command()(serve)
+
+
+def converse(url: str, **options: Any) -> RemoteConversation:  # noqa: ANN401 - passed on
+    """The conversation of ``mlxfill chat --url``."""
+    from mlxfill_serve.remote import RemoteConversation
+
+    return RemoteConversation(url, **options)

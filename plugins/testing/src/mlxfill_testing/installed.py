@@ -38,6 +38,7 @@ class FakeSite:
         summary: str = "A fake plugin",
         commands: Sequence[str] = (),
         models: Sequence[str] = (),
+        chat: Sequence[str] = (),
     ) -> str:
         """Install a distribution with one plugin; returns the name of its module.
 
@@ -45,10 +46,16 @@ class FakeSite:
         :param distribution: its name, ``mlxfill-PLUGIN`` if None.
         :param commands: commands that it announces.
         :param models: model names that it announces.
+        :param chat: options of ``mlxfill chat`` that it announces.
         """
         distribution = distribution or f"mlxfill-{plugin}"
         module = distribution.replace("-", "_").lower()
-        groups = {"mlxfill": [plugin], "mlxfill.commands": commands, "mlxfill.models": models}
+        groups = {
+            "mlxfill": [plugin],
+            "mlxfill.commands": commands,
+            "mlxfill.models": models,
+            "mlxfill.chat": chat,
+        }
         info = self.folder / f"{module}-{version}.dist-info"
         info.mkdir()
         (self.folder / f"{module}.py").write_text(source, "utf-8")

@@ -10,20 +10,19 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from mlxfill.errors import InputError, MlxfillError
-from mlxfill.request.results import SAMPLED, Piece, Result, Stats
+from mlxfill import InputError, MlxfillError, Piece, Result, Stats
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from http.client import HTTPResponse
 
-    from mlxfill.request.results import FinishReason
-
     Progress = Callable[[int, int], None]
 
 CONNECTIONS = {"http": HTTPConnection, "https": HTTPSConnection}
 KEY = "MLXFILL_API_KEY"
+SAMPLED = "sampled"
+"""The origin of a token that a server does not tell."""
 SILENCE = 600.0
 """Seconds that a server may say nothing."""
 SAME = frozenset(
@@ -188,9 +187,7 @@ class RemoteRun:
 
     def result(self) -> Result:
         """The reply and what it cost."""
-        reason: FinishReason = "stop"
-        if self._finish in {"length", "cancelled"}:
-            reason = self._finish
+        reason: Any = self._finish if self._finish in {"length", "cancelled"} else "stop"
         return Result(
             text="".join(self._texts),
             tokens=self._tokens,
@@ -217,13 +214,13 @@ def _stats(usage: dict[str, Any]) -> Stats:
 
 
 class RemoteConversation:
-    """Messages so far; used as ``mlxfill.cli.conversation.Conversation`` is."""
+    """Messages so far, for ``mlxfill chat``, which calls what is public here."""
 
     engine = None
 
     def __init__(
         self,
-        server: Server,
+        url: str,
         model: str | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
@@ -231,10 +228,10 @@ class RemoteConversation:
     ) -> None:
         """``options``: keywords of ``Engine.stream``.
 
-        :raises InputError: the server is not asked such an option in this way.
+        :raises InputError: the URL is wrong, or the server is not asked such an option in this way.
         :raises ServerError: it cannot be reached, or serves no model.
         """
-        self._server = server
+        self._server = server = Server(url)
         served = server.get("/models").get("data") or []
         if not served:
             raise ServerError("the server serves no model")

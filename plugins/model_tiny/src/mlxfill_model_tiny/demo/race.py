@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 from attrs import frozen
 
-from mlxfill.config import Config
-from mlxfill.config.sections import Gate
-from mlxfill.engine import Engine, load
+from mlxfill import Config, Engine, load
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from mlxfill.cli.demo.asks import DemoAsk
-    from mlxfill.engine import Result
+    from mlxfill import Result
+    from mlxfill_model_tiny.demo.asks import DemoAsk
 
 MODEL = "tiny"
 ROUNDS, MOST_ROUNDS = 4, 12
@@ -61,7 +59,7 @@ class Race:
         :raises PluginError, ConfigError: the config is wrong.
         """
         own = Config(plugins=config.plugins, trust=config.trust)
-        ungated = attrs.evolve(own, gate=Gate(enabled=False))
+        ungated = attrs.evolve(own, gate=attrs.evolve(own.gate, enabled=False))
         self._open = ExitStack()
         self.gated = self._open.enter_context(load(MODEL, config=own))
         self.gated.prepare()

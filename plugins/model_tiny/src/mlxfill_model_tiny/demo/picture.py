@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from attrs import frozen
+from rich import box
 from rich.console import Group
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from mlxfill.cli.terminal.origins import painted, style_of
-from mlxfill.cli.terminal.tables import bare_table
-from mlxfill.disturbance import other_programs
-from mlxfill.installing import pip_install
-from mlxfill.request.results import SAMPLED
+from mlxfill import PluginError, installed_plugin, painted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
-    from mlxfill.cli.demo.race import Outcome
-    from mlxfill.engine import Engine, Result
+    from mlxfill import Engine, Result
+    from mlxfill_model_tiny.demo.race import Outcome
 
+SAMPLED = "sampled"
+"""The origin of what the model wrote alone."""
+ALWAYS = 0.5
+"""Threads of what runs on any machine."""
 FORWARDS = (
     "Forwards: counted with the cost gate off; with these plugins they are the same on every"
     " machine."
@@ -116,13 +118,13 @@ def colours(outcomes: Iterable[Outcome]) -> Text:
     entries = [Text("uncoloured: the model alone")]
     for origin in sorted(found):
         how = INJECTED if origin in injected else CONFIRMED
-        entries.append(Text.assemble((origin, style_of(origin)), f": {how}"))
+        entries.append(Text.assemble(painted([(origin, origin)]), f": {how}"))
     return Text("   ").join(entries)
 
 
 def summary(outcomes: Sequence[Outcome]) -> RenderableType:
     """The closing table and what its figures are."""
-    table = bare_table()
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("ask", no_wrap=True)
     for heading in ("tokens", "forwards", "tokens/forward", "time in ms", "speed"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -130,7 +132,7 @@ def summary(outcomes: Sequence[Outcome]) -> RenderableType:
     for outcome in outcomes:
         table.add_row(outcome.ask.title, *_figures(outcome), "yes" if outcome.identical else "NO")
     identical = all(outcome.identical for outcome in outcomes)
-    load = other_programs()
+    load = _other_programs()
     offered = any(outcome.counted.stats.spec["offers"] for outcome in outcomes)
     return Group(
         table,
@@ -138,9 +140,23 @@ def summary(outcomes: Sequence[Outcome]) -> RenderableType:
         Text(FORWARDS, "dim"),
         Text(TIMES, "dim"),
         *([Text(BUSY.format(load=load), "dim")] if load else []),
-        *([] if offered else [Text(NO_SOURCES + pip_install("mlxfill-spec-ngram"), "yellow")]),
+        *([] if offered else [Text(NO_SOURCES + _to_have_one(), "yellow")]),
         Text.assemble("identical: ", ("yes", "bold green") if identical else ("NO", "bold red")),
     )
+
+
+def _to_have_one() -> str:
+    """What to do for a plugin that proposes."""
+    try:
+        return f"{installed_plugin('spec-ngram')} is installed; list it in [plugins] enabled"
+    except PluginError as error:
+        return str(error)
+
+
+def _other_programs() -> str:
+    """``load 4.0 on 2 cores`` when more threads ran in the last minute than there are cores."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    return f"load {load:.1f} on {cores} cores" if load > cores + ALWAYS else ""
 
 
 def _figures(outcome: Outcome) -> list[str]:

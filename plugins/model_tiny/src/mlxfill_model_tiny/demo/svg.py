@@ -9,15 +9,15 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.terminal_theme import TerminalTheme
 
-from mlxfill.cli.demo.picture import block, colours, heading
-from mlxfill.errors import InputError
+from mlxfill import InputError
+from mlxfill_model_tiny.demo.picture import block, colours, heading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from mlxfill.cli.demo.race import Outcome
-    from mlxfill.engine import Engine
+    from mlxfill import Engine
+    from mlxfill_model_tiny.demo.race import Outcome
 
 WIDTH = 89
 SHOWN = 2
