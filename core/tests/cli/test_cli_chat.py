@@ -9,7 +9,7 @@ import pytest
 
 import mlxfill
 from mlxfill.cli.conversation import Conversation, as_message
-from mlxfill.plugins import Catalogue
+from mlxfill.plugins import Catalogue, scan
 from mlxfill.request.results import Result, Stats
 from mlxfill_testing import engine_with, shared_model
 from mlxfill_testing.installed import HEADER
@@ -202,11 +202,15 @@ def test_without_the_plugin_for_servers_a_url_is_one_line(
     assert outcome.complaint == "chat --url comes with a plugin: pip install mlxfill-serve"
 
 
-def test_a_broken_plugin_for_servers_is_named(run: Any, site: FakeSite) -> None:
-    site.add("zz-talk", "raise OSError('gone')", distribution="mlxfill-serve", chat=["url"])
+def test_a_broken_plugin_for_servers_is_named(
+    run: Any, site: FakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.add("zz-talk", "raise OSError('gone')", chat=["url"])
+    others = [each for each in scan().chat["url"] if each.distribution == "mlxfill-zz-talk"]
+    monkeypatch.setattr("mlxfill.plugins.scan", lambda: Catalogue({}, {}, {}, {"url": others}, []))
     outcome = run("chat", "--url", "http://127.0.0.1:1")
     assert outcome.code == 2
-    assert "(mlxfill-serve 1.0, entry point mlxfill_serve)" in outcome.complaint
+    assert "(mlxfill-zz-talk 1.0, entry point mlxfill_zz_talk)" in outcome.complaint
     assert "cannot be imported: OSError: gone" in outcome.complaint
 
 
