@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,22 @@ def release(*arguments: str | Path, script: Path = SCRIPT) -> subprocess.Complet
 @pytest.mark.parametrize("folder", MEMBERS, ids=lambda folder: folder.name)
 def test_every_distribution_can_be_released(folder: Path, tmp_path: Path) -> None:
     name, version = project(folder)["name"], project(folder)["version"]
-    done = release(f"{name}-v{version}", "--draft", "--out", tmp_path)
+    there = "https://example.org/team/mlxfill"
+    done = release(f"{name}-v{version}", "--draft", "--out", tmp_path, "--url", there)
     assert done.returncode == 0, done.stderr
     files = sorted(path.name for path in (tmp_path / f"{name}-{version}").iterdir())
     stem = f"{name.replace('-', '_')}-{version}"
     assert files == [f"{stem}-py3-none-any.whl", f"{stem}.tar.gz"]
     with tarfile.open(tmp_path / f"{name}-{version}" / f"{stem}.tar.gz") as sdist:
         held = {path.removeprefix(f"{stem}/") for path in sdist.getnames()}
+    (wheel,) = (tmp_path / f"{name}-{version}").glob("*.whl")
+    with zipfile.ZipFile(wheel) as unpacked:
+        told = unpacked.read(f"{stem}.dist-info/METADATA").decode()
+    links = dict(re.findall(r"^Project-URL: (\w+), (\S+)$", told, re.MULTILINE))
+    assert links["Repository"] == there
+    assert links["Changelog"].startswith(there)
+    assert links["Changelog"].endswith("/CHANGELOG.md")
+    assert {"Documentation", "Issues"} <= links.keys()
     assert {"PKG-INFO", "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml"} <= held
     assert any(path.startswith("tests/test_") for path in held)
 
