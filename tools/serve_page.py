@@ -1,4 +1,4 @@
-"""The table of other servers' fields in ``docs/serve.md``, from that by which the server goes."""
+"""The list of other servers' fields in ``docs/serve.md``, from that by which the server goes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from mlxfill_serve.dialects.table import FIELDS, ITEM, MESSAGE, PART, STREAM_OPTIONS, WRAPPERS
-from pages import row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,9 +16,8 @@ if TYPE_CHECKING:
 def table() -> str:
     """Fields by what becomes of them."""
     becoming = [each for each in FIELDS if each.target and each.name != each.target]
-    lines = ["| field | becomes |", "|---|---|"]
-    lines += [row(names, f"`{target}`") for target, names in _by(becoming, "target")]
-    lines += [row(", ".join(f"`{each}`" for each in WRAPPERS), "the fields that it holds")]
+    lines = [f"- `{target}`: {names}" for target, names in _by(becoming, "target")]
+    lines += [f"- the fields inside {', '.join(f'`{each}`' for each in WRAPPERS)}"]
     objects = {
         "messages": MESSAGE,
         "content": PART,
@@ -27,17 +25,29 @@ def table() -> str:
         "stream_options": STREAM_OPTIONS,
     }
     rest = [*FIELDS, *(each for name, fields in objects.items() for each in _inside(name, fields))]
-    lines += [row(_names(each for each in rest if _kind(each) == "told"), IGNORED)]
-    harmless = [each for each in rest if _kind(each) == "harmless"]
-    lines += [row(HARMLESS.format(len(harmless)), "nothing")]
-    lines += ["", "| refused | instead |", "|---|---|"]
     refused = [each for each in rest if each.remedy]
-    lines += [row(names, remedy) for remedy, names in _by(refused, "remedy")]
-    return "\n".join(lines)
+    told = {each.name for each in rest if _kind(each) == "told"}
+    examples = ", ".join(f"`{name}`" for name in EXAMPLES if name in told)
+    harmless = sum(_kind(each) == "harmless" for each in rest)
+    lines += [
+        "",
+        REFUSED.format(_names(refused)),
+        "",
+        IGNORED.format(len(told), examples, harmless),
+    ]
+    return "\n".join(["What is on the left is set by the fields on the right:", "", *lines])
 
 
-IGNORED = "nothing, and its client is told"
-HARMLESS = "{} more that only steer caches, devices, identifiers, retries and display elsewhere"
+REFUSED = "Refused, with the remedy in the error, where a path does not know them itself: {}."
+IGNORED = """\
+Ignored and named: {} fields, as {}. {} more, which only steer caches, devices, identifiers,
+retries and display elsewhere, are ignored in silence."""
+EXAMPLES = (
+    *("typical_p", "tfs_z", "top_a", "top_n_sigma", "mirostat", "dry_*", "dynatemp_*", "samplers"),
+    *("no_repeat_ngram_size", "num_beams", "best_of", "thinking_budget", "num_ctx", "priority"),
+    *("skip_special_tokens", "return_token_ids", "truncate", "provider", "safe_prompt"),
+)
+"""Of the fields without effect here, those that users ask for most."""
 
 
 def _kind(each: Field) -> str:
