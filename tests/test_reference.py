@@ -42,6 +42,14 @@ def test_the_drawing_is_up_to_date(reference: ModuleType) -> None:
     assert reference.way_drawing.FILE.read_text("utf-8") == drawn, "run: python tools/reference.py"
 
 
+def test_how_it_works_names_every_folder_of_the_core(reference: ModuleType) -> None:
+    folders = {each.parent.name for each in Path(mlxfill.__file__).parent.glob("*/__init__.py")}
+    page = (TOOLS.parent / "docs" / "how-it-works.md").read_text("utf-8")
+    assert [name for name in folders if f"`{name}`" not in page] == []
+    drawn = {name for box in reference.way_drawing.BOXES for name in re.split(r", | \+ ", box.name)}
+    assert folders - drawn == {"batch", "decode", "stats"}, "frame and captions have two of them"
+
+
 def test_every_setting_is_explained(reference: ModuleType) -> None:
     assert reference.config_page.undocumented() == []
 
