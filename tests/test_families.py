@@ -110,9 +110,7 @@ def tokenizer_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
     def made(family: str) -> Any:
         folder = tmp_path_factory.mktemp("families") / family
         shutil.copytree(TINY, folder)
-        kept = STRICT, HERE / "templates"
-        template = next(path for at in kept if (path := at / f"{family}.jinja").exists())
-        shutil.copy(template, folder / "chat_template.jinja")
+        shutil.copy(STRICT / f"{family}.jinja", folder / "chat_template.jinja")
         settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
         settings["tool_parser_type"] = PARSERS.get(family)
         (folder / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")

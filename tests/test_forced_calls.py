@@ -103,9 +103,7 @@ SCHEMAS = {each["function"]["name"]: each["function"]["parameters"] for each in 
 def made(folder: Path, family: str) -> Path:
     """The tiny model with the chat template of a family."""
     shutil.copytree(TINY, folder)
-    kept = STRICT / "templates", HERE / "templates"
-    template = next(path for at in kept if (path := at / f"{family}.jinja").exists())
-    shutil.copy(template, folder / "chat_template.jinja")
+    shutil.copy(STRICT / "templates" / f"{family}.jinja", folder / "chat_template.jinja")
     settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
     settings["tool_parser_type"] = PARSERS.get(family)
     if family == "llama_json":  # nothing but the end of the reply ends a call

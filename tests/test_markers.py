@@ -28,8 +28,7 @@ TEMPLATES = {
     "tiny": (TINY / "chat_template.jinja").read_text(encoding="utf-8"),
     **{
         path.stem: path.read_text(encoding="utf-8")
-        for folder in (STRICT / "templates", ROOT / "tests" / "templates")
-        for path in sorted(folder.glob("*.jinja"))
+        for path in sorted((STRICT / "templates").glob("*.jinja"))
     },
     "trims": (
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -219,3 +220,11 @@ print(*{name.split(".")[0] for name in sys.modules})
     assert Path(file).is_relative_to(tmp_path)
     assert {name for name in loaded if name.startswith("mlxfill")} == {"mlxfill", package(folder)}
     assert not HEAVY & loaded, "plugins are imported at every start of the command line"
+
+
+def test_the_page_says_what_each_dependency_of_the_core_is_for() -> None:
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    table = page.partition("| package | for |")[2].partition("\n\n")[0]
+    named = {name for row in table.splitlines() for name in re.findall("`([a-z0-9-]+)`", row[:25])}
+    asked = {re.split("[<>=]", each)[0] for each in settings(CORE)["project"]["dependencies"]}
+    assert named == asked

@@ -216,6 +216,14 @@ def test_what_proposed_nothing_is_not_judged_by_its_time(seconds: float) -> None
     assert not best.changes
 
 
+@pytest.mark.parametrize("seconds", [0.5, 1.0, 1.5])
+def test_what_proposed_nothing_is_idle_and_not_undecided(seconds: float) -> None:
+    measured = measurement({"fill-echo": answer(seconds, drafted=0, accepted=0)})
+    assert [effect.verdict for effect in measured.effects] == ["idle"]
+    (line,) = advise(measured, CONFIG).unproven
+    assert line.startswith("fill-echo had nothing to propose")
+
+
 def test_where_nothing_is_proven_it_is_said_what_would_settle_it() -> None:
     silent, slow = answer(1.5, drafted=0, accepted=0), answer(1.5)
     measured = measurement({"fill-echo": silent, "spec-ngram": slow})

@@ -36,6 +36,7 @@ COLOURS = {
     "helps": "#1a7f37",
     "harmless": "#3b6ea5",
     "undecided": "#9a6700",
+    "idle": "#6e7781",
     "harms": "#cf222e",
     "faulty": "#cf222e",
     "series-0": "#0b6bcb",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SLACK = 0.03
 """An arm may be slower by this share and still count as harmless."""
-Word = Literal["helps", "harmless", "harms", "undecided", "faulty"]
+Word = Literal["helps", "harmless", "harms", "undecided", "idle", "faulty"]
 
 
 @frozen
@@ -25,10 +25,11 @@ class Effect:
     """One arm against plain decoding.
 
     ``verdict``: ``faulty`` when a plugin of the arm was set aside (what was measured then is not
-    the arm); ``helps`` when the whole interval of the speed lies above 1; ``harmless`` when it
-    lies above 1 less the slack: the arm is never slower, as far as can be told; ``harms`` when
-    it lies below 1; else ``undecided``: more rounds or prompts are needed.  Where forwards and
-    cost curve say the opposite of the clock, nothing is proven: ``helps`` and ``harms`` need both.
+    the arm); ``idle`` when it proposed nothing; ``helps`` when the whole interval of the speed lies
+    above 1; ``harmless`` when it lies above 1 less the slack: the arm is never slower, as far as
+    can be told; ``harms`` when it lies below 1; else ``undecided``: more rounds or prompts are
+    needed.  Where forwards and cost curve say the opposite of the clock, nothing is proven:
+    ``helps`` and ``harms`` need both.
     ``expected``: the speed by forwards and cost curve, with which no other program interferes;
     None: not watched.
     ``identical``: prompts with the token ids of plain decoding in all rounds.
@@ -53,7 +54,7 @@ class Effect:
     @property
     def offered(self) -> bool:
         """Whether the arm guessed or asserted anything."""
-        return self.figures.acceptance is not None or self.figures.injected > 0
+        return _offered(self.figures)
 
 
 def effects(
@@ -87,7 +88,7 @@ def _effect(  # noqa: PLR0913, PLR0917 - of `effects`, and two arms
     pairs = sum(len(turn.answers[arm]) for turn in answered)
     return Effect(
         arm,
-        "faulty" if figures.faults else _word(speed, expected, pairs, slack),
+        _verdict(figures, speed, expected, pairs, slack),
         speed,
         expected,
         by_prompt,
@@ -97,6 +98,18 @@ def _effect(  # noqa: PLR0913, PLR0917 - of `effects`, and two arms
         figures,
         by_position(observed, arm),
     )
+
+
+def _offered(figures: Figures) -> bool:
+    return figures.acceptance is not None or figures.injected > 0
+
+
+def _verdict(
+    figures: Figures, speed: Speed, expected: float | None, pairs: int, slack: float
+) -> Word:
+    if figures.faults:
+        return "faulty"
+    return _word(speed, expected, pairs, slack) if _offered(figures) else "idle"
 
 
 def _word(speed: Speed, expected: float | None, pairs: int, slack: float) -> Word:

@@ -28,6 +28,7 @@ STYLES = {
     "faster": "green",
     "slower": "red",
     "undecided": "yellow",
+    "idle": "dim",
     "helps": "bold green",
     "harms": "bold red",
 }
