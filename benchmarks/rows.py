@@ -122,7 +122,7 @@ def parse() -> argparse.Namespace:
     names: dict[str, Row] = {race.key: race for race in RACES}
     names |= {
         "write": resumption.write_times,
-        "share": resumption.decode_shares,
+        "share": lambda rounds: resumption.decode_shares(str(real_model.ensure("fp32")), rounds),
         "turns": lambda rounds: resumption.second_turns(str(real_model.ensure("fp32")), rounds),
     }
 
