@@ -21,7 +21,8 @@ from attrs import define, field
 
 import mlxfill
 from blas import loaded_blas, restart_with_openblas
-from mlxfill.chat.prompt import make_prompt, render
+from mlxfill.chat.prompt import make_prompt
+from mlxfill.tool_calls.rendering import render
 from mlxfill_fill_strict import StrictSettings, compiled_rows
 from mlxfill_fill_strict.compiler import compile_rows
 from mlxfill_fill_strict.plugin import mlxfill_proposal_sources

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mlxfill_model_tiny
-from mlxfill import load_tokenizer, read_calls
-from mlxfill.chat.sections import reply_apart
+from mlxfill import load_tokenizer
+from mlxfill.tool_calls import call_form, read_calls
 from mlxfill.tool_calls.formats import FORMATS
+from mlxfill.tool_calls.sections import reply_apart
 from mlxfill_serve.reply import (
     CallArguments,
     CallBegun,
@@ -258,6 +259,19 @@ def test_ids_of_calls_are_the_models_own_or_such_as_every_template_takes(
     else:
         kimi = ["functions.read:0", "functions.now:1"]
         assert ids == (kimi if family == "kimi" else ["abcdefg00", "abcdefg01"])
+
+
+@pytest.mark.parametrize("family", sorted({*FAMILIES} - {"llama_json"}))  # its end is no token here
+def test_the_template_of_each_form_of_the_table_begins_calls_as_its_form_says(
+    tokenizer_of: Any, family: str
+) -> None:
+    tokenizer = tokenizer_of(family)
+    form = call_form(tokenizer, {})
+    assert form.before.startswith(tokenizer.tool_call_start)
+    assert form.end.endswith(tokenizer.tool_call_end)
+    head = re.escape(f"{form.before}read{form.begin}")
+    head = head.replace(form.NINE, "[a-z0-9]{9}").replace(form.COUNT, "[0-9]+")
+    assert re.search(head, written(tokenizer, family, [("read", {"path": "a"})]))
 
 
 def test_the_page_names_every_form_that_is_read_beyond_those_of_mlx_lm() -> None:

@@ -18,11 +18,11 @@ import pytest
 import mlxfill
 import mlxfill_model_tiny
 import mlxfill_serve
-from mlxfill import Schema, load_tokenizer
+from mlxfill import Schema, TemplateError, load_tokenizer
+from mlxfill.tool_calls import call_form
+from mlxfill.tool_calls.sections import calls_alone
 from mlxfill_constrain import Vocabulary
-from mlxfill_serve.callform import UnknownFormError, known_form
 from mlxfill_serve.callgrammar import CallGrammar
-from mlxfill_serve.callreading import read_back
 
 mx.set_default_device(mx.cpu)
 
@@ -165,7 +165,7 @@ def test_whatever_the_grammar_allows_is_calls_with_legal_arguments(
     tokenizer: Any = load_tokenizer(folder_of(family))
     if special and family in MARKUP:
         tokenizer.add_tokens(MARKUP[family], special_tokens=True)
-    form = known_form(tokenizer, {})
+    form = call_form(tokenizer, {})
     added = {token.content: at for at, token in tokenizer.added_tokens_decoder.items()}
     draw = random.Random(family)
     assert form.bare_end or not form.values
@@ -174,7 +174,7 @@ def test_whatever_the_grammar_allows_is_calls_with_legal_arguments(
         sizes, names = set(), set()
         for _ in range(12):
             reply = random_reply(tokenizer, grammar, draw)
-            calls = read_back(tokenizer, TOOLS, reply)
+            calls = calls_alone(tokenizer, TOOLS, reply)
             assert legal(calls), reply
             sizes.add(len(calls))
             names |= {name for name, _ in calls}
@@ -225,15 +225,15 @@ def test_a_server_makes_the_calls_that_are_asked_for(folder_of: Any, family: str
 
 @pytest.mark.parametrize("family", ["llama_python_tag", "silent", "raising", "listed_arguments"])
 def test_a_template_without_calls_that_mlx_lm_reads_is_told_so(folder_of: Any, family: str) -> None:
-    with pytest.raises(UnknownFormError):
-        known_form(load_tokenizer(folder_of(family)), {})
+    with pytest.raises(TemplateError):
+        call_form(load_tokenizer(folder_of(family)), {})
 
 
 def test_an_argument_that_no_template_of_its_kind_writes_is_named(folder_of: Any) -> None:
     tokenizer: Any = load_tokenizer(folder_of("gemma"))
-    form = known_form(tokenizer, {})
+    form = call_form(tokenizer, {})
     nested = [tool("save", ["record"], record={"type": "object"})]
-    with pytest.raises(UnknownFormError, match="'record' of 'save'"):
+    with pytest.raises(TemplateError, match="'record' of 'save'"):
         CallGrammar(form, {}).written(nested, several=True)
     left_out = [tool("save", [], record={"type": "object"}, name={"type": "string"})]
     assert '"record"' not in CallGrammar(form, {}).written(left_out, several=True)

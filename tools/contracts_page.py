@@ -15,6 +15,7 @@ from attrs import frozen
 from mlxfill import contracts, sampling
 from mlxfill.model import compiled
 from mlxfill.rewind import mark, window
+from mlxfill.tool_calls import form, probe, sections, ways
 from pages import described, item, told_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,14 @@ ELSEWHERE = {
     "rewinders": ((window, "CacheWindow"),),
 }
 """Public classes of other modules, by the section that they end."""
+TOOL_CALLS = (
+    (form, "CallForm"),
+    (form, "ValueForm"),
+    (probe, "CallProbe"),
+    (ways, "CallWay"),
+    (sections, "ReplySections"),
+)
+"""The classes of ``mlxfill.tool_calls``, in a section of their own."""
 
 
 @frozen
@@ -51,6 +60,7 @@ def contracts_in_order() -> Iterator[Contract]:
         classes = [each for each in ast.parse(source).body if isinstance(each, ast.ClassDef)]
         elsewhere = [_class(*each) for each in ELSEWHERE.get(section, ())]
         yield from (Contract(section, tree) for tree in (*classes, *elsewhere))
+    yield from (Contract("tool calls", _class(*each)) for each in TOOL_CALLS)
 
 
 def reference() -> str:
@@ -103,7 +113,7 @@ def written(node: Member, after: ast.stmt | None, owner: str) -> tuple[str, str,
     """A member's name, how it is written, and what its own docstring says."""
     told = ""
     if isinstance(node, ast.FunctionDef):
-        is_property = any(ast.unparse(each) == "property" for each in node.decorator_list)
+        is_property = any(ast.unparse(each).endswith("property") for each in node.decorator_list)
         head = _property(node) if is_property else method(node, owner)
         told = ast.get_docstring(node) or ""
     else:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mlxfill.audit.audit import Audit, AuditedRun
     from mlxfill.chat.prompt import Prompt
-    from mlxfill.chat.sections import ReplySections
     from mlxfill.cli.groups import grouped
     from mlxfill.cli.terminal.origins import painted
     from mlxfill.cli.terminal.outputs import check_output
@@ -83,7 +82,6 @@ if TYPE_CHECKING:
     from mlxfill.rewind.mark import CacheMark
     from mlxfill.rewind.window import CacheWindow
     from mlxfill.sampling import Chooser, Sampling
-    from mlxfill.tool_calls.read import read_calls
     from mlxfill.whole import replacing
 
 __all__ = [
@@ -128,7 +126,6 @@ __all__ = [
     "PromptScores",
     "Proposal",
     "ProposalSource",
-    "ReplySections",
     "Request",
     "Result",
     "RowScheduler",
@@ -150,7 +147,6 @@ __all__ = [
     "load_config",
     "load_tokenizer",
     "painted",
-    "read_calls",
     "replacing",
     "standard_output",
     "stream_generate",
@@ -172,7 +168,6 @@ _HOMES = {
     "Prompt": "mlxfill.chat.prompt",
     "PromptCache": "mlxfill.engine",
     "PromptScores": "mlxfill.decode.prompt_scores",
-    "ReplySections": "mlxfill.chat.sections",
     "Result": "mlxfill.engine",
     "RowScheduler": "mlxfill.engine",
     "Run": "mlxfill.engine",
@@ -189,7 +184,6 @@ _HOMES = {
     "load_config": "mlxfill.config",
     "load_tokenizer": "mlxfill.loading.model",
     "painted": "mlxfill.cli.terminal.origins",
-    "read_calls": "mlxfill.tool_calls.read",
     "replacing": "mlxfill.whole",
     "standard_output": "mlxfill.cli.terminal.tables",
     "stream_generate": "mlxfill.engine.compat",

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from mlxfill import Engine, ReplySections
+from mlxfill import Engine
 from mlxfill.model.detokenizer import with_exact_text
 from mlxfill.request.text import TextStream
+from mlxfill.tool_calls import ReplySections
 from mlxfill_testing import (
     VOCAB,
     Guest,

@@ -1,4 +1,4 @@
-"""Chat messages to the text and ids of a prompt, and a reply to its sections.
+"""Chat messages to the text and ids of a prompt.
 
 ::
 
@@ -9,5 +9,4 @@
     thoughts         what the model thought in earlier turns
     readonly         messages and tools as plugins see them
     schema           the forms in which a schema may be given
-    sections         a reply to thoughts, content and calls
 """

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +12,13 @@ from mlxfill.chat.contents import first_missing
 from mlxfill.chat.roles import written
 from mlxfill.chat.shortest import check_count, check_length
 from mlxfill.chat.thoughts import with_thoughts_told
-from mlxfill.errors import InputError, TemplateError, reason
-from mlxfill.messages import for_template, with_short_ids
+from mlxfill.errors import InputError, TemplateError
+from mlxfill.messages import for_template
 from mlxfill.rules import is_whole
-from mlxfill.tool_calls.history import unreadable, with_calls_told
-from mlxfill.tools import check_tools, with_all_keys
+from mlxfill.tool_calls.history import with_calls_told
+from mlxfill.tool_calls.probe import CallProbe
+from mlxfill.tool_calls.rendering import render, renderer
+from mlxfill.tools import check_tools
 
 if TYPE_CHECKING:
     from mlxfill.chat.markers import ContentMarkers
@@ -90,7 +91,8 @@ def _from_messages(  # noqa: PLR0913, PLR0917 - all that a prompt is made from
     def write(some: Sequence[Mapping[str, Any]]) -> str:
         return render(tokenizer, some, tools, options)
 
-    told = with_thoughts_told(with_calls_told(for_template(messages), write), write)
+    probe = CallProbe(renderer(tokenizer), tokenizer, tools, options)
+    told = with_thoughts_told(with_calls_told(for_template(messages), probe), probe)
     try:
         told, text = written(told, template, write)
     except TemplateError as error:
@@ -151,55 +153,6 @@ def template_source(
         )
     except ValueError:  # rendering will say that none is for use without tools
         return ""
-
-
-def render(
-    tokenizer: Any,  # noqa: ANN401
-    messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Mapping[str, Any]] | None,
-    options: Mapping[str, Any],
-) -> str:
-    """Text of chat messages by the model's own template, ready for the reply.
-
-    transformers renders it in jinja2's immutable sandbox: a template sees the messages
-    and nothing of this process.  What OpenAI's format lets out or leaves open, and a template
-    refuses, is put as all of them take it: descriptions of tools, ids of calls.
-    """
-    if not tokenizer.has_chat_template:
-        message = "this model has no chat template: give a plain prompt (--raw) instead of messages"
-        raise TemplateError(message)
-    settings = {"add_generation_prompt": True, **options, "tokenize": False}
-    try:
-        return _rendered(tokenizer, messages, tools, settings)
-    except Exception as error:
-        with suppress(Exception):
-            filled = with_all_keys(tools or ())
-            return _rendered(tokenizer, with_short_ids(messages), filled, settings)
-        said = f"{reason(error)}{unreadable(messages)}"
-        raise TemplateError(f"the chat template refused the messages: {said}") from error
-
-
-def _rendered(
-    tokenizer: Any,  # noqa: ANN401
-    messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Mapping[str, Any]] | None,
-    settings: Mapping[str, Any],
-) -> str:
-    given = list(tools) if tools else None
-    return str(tokenizer.apply_chat_template(list(messages), tools=given, **settings))
-
-
-def renderer(tokenizer: Any) -> Callable[..., str]:  # noqa: ANN401
-    """``Request.render`` of a model.  Whoever keeps it keeps the tokenizer and nothing else."""
-
-    def render_messages(
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        **options: Any,  # noqa: ANN401
-    ) -> str:
-        return render(tokenizer, messages, tools, options)
-
-    return render_messages
 
 
 def check_prompt(ids: Sequence[int], vocab_size: int, context: int | None) -> None:

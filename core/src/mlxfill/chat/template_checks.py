@@ -10,6 +10,7 @@ from mlxfill.chat.prompt import template_sources
 from mlxfill.contracts import Fault
 from mlxfill.nearest import did_you_mean
 from mlxfill.tool_calls.history import writes_no_calls
+from mlxfill.tool_calls.probe import CallProbe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -52,8 +53,8 @@ class Unread:
         calling = any(message.get("tool_calls") for message in request.messages or ())
         if calling and not self._calls_seen:
             self._calls_seen = True
-            options = request.template_options
-            if writes_no_calls(lambda some: request.render(some, request.tools, **options)):
+            asked = request.render, request.tokenizer, request.tools, request.template_options
+            if writes_no_calls(CallProbe(*asked)):
                 said = (
                     "the chat template writes no tool calls: the model sees none of earlier turns"
                 )

@@ -9,49 +9,59 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from mlxfill.errors import TemplateError
 from mlxfill.messages import THOUGHTS
-from mlxfill.tool_calls.history import PROBE, with_calls_told
+from mlxfill.tool_calls.history import CONVERSATION, with_calls_told
+
+if TYPE_CHECKING:
+    from mlxfill.tool_calls.probe import CallProbe
 
 Message: TypeAlias = Mapping[str, Any]
-Write: TypeAlias = Callable[[Sequence[Message]], str]
 Form: TypeAlias = Callable[[Message], dict[str, Any]]
 
 _OURS = THOUGHTS[0]
 _THOUGHT, _SAID = "Rain was forecast.", "Let me see."
-_CALLING = (PROBE[0], {**PROBE[1], _OURS: _THOUGHT}, PROBE[2])
-_REPLYING = (PROBE[0], {"role": "assistant", "content": _SAID, _OURS: _THOUGHT}, PROBE[0])
-_BOTH = (PROBE[0], {**PROBE[1], _OURS: _THOUGHT, "content": _SAID}, PROBE[2])
+_ASKED, _CALLED, _ANSWERED = CONVERSATION
+_CALLING = (_ASKED, {**_CALLED, _OURS: _THOUGHT}, _ANSWERED)
+_REPLYING = (_ASKED, {"role": "assistant", "content": _SAID, _OURS: _THOUGHT}, _ASKED)
+_BOTH = (_ASKED, {**_CALLED, _OURS: _THOUGHT, "content": _SAID}, _ANSWERED)
 
 
-def with_thoughts_told(messages: Sequence[dict[str, Any]], write: Write) -> list[dict[str, Any]]:
+def with_thoughts_told(
+    messages: Sequence[dict[str, Any]], probe: CallProbe
+) -> list[dict[str, Any]]:
     """The messages with thoughts as the template reads them.
 
     Where it takes no content beside thoughts and calls, the content follows the thoughts.
 
     :param messages: thoughts are in ``reasoning_content``.
-    :param write: applies the template.
+    :param probe: asks the template, with the tools and options of this prompt.
     """
     if not any(message.get(_OURS) for message in messages):
         return list(messages)
+    form, takes_both = probe.once(_found)
+    return [form(message if takes_both else _joined(message)) for message in messages]
+
+
+def _found(probe: CallProbe) -> tuple[Form, bool]:
+    """The form of thoughts that the template writes, and whether a content beside calls, too."""
     forms: list[Form] = [*(partial(_under, name) for name in THOUGHTS), _in_parts]
-    form = next((form for form in forms if _reads(write, form)), forms[0])
-    joined = [_joined(message) for message in messages]
-    joins = joined != list(messages) and not _says(write, _BOTH, form)
-    return [form(message) for message in (joined if joins else messages)]
+    form = next((form for form in forms if _reads(probe, form)), forms[0])
+    return form, _says(probe, _BOTH, form)
 
 
-def _reads(write: Write, form: Form) -> bool:
+def _reads(probe: CallProbe, form: Form) -> bool:
     """Whether the template writes thoughts of this form, beside calls or without."""
-    return _says(write, _CALLING, form) or _says(write, _REPLYING, form)
+    return _says(probe, _CALLING, form) or _says(probe, _REPLYING, form)
 
 
-def _says(write: Write, messages: Iterable[Message], form: Form) -> bool:
+def _says(probe: CallProbe, messages: Iterable[Message], form: Form) -> bool:
     """Whether the thought is written, and not as a part of what Python or JSON calls a table."""
     try:
-        text = write(with_calls_told([form(each) for each in messages], write))
-    except Exception:  # noqa: BLE001 - a template raises what it likes
+        text = probe.written(with_calls_told([form(each) for each in messages], probe))
+    except TemplateError:
         return False
     quoted = repr(_THOUGHT), json.dumps(_THOUGHT)
     return _THOUGHT in text and not any(each in text for each in quoted)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from mlxfill.chat.sections import end_of_prompt, reply_apart
 from mlxfill.request.results import PromptCache, Result
 from mlxfill.tool_calls.read import read_calls
+from mlxfill.tool_calls.sections import end_of_prompt, reply_apart
 
 if TYPE_CHECKING:
     from mlxfill.decode.runstate import RunState

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import mlx.core as mx
 
-from mlxfill.chat.sections import ReplySections, end_of_prompt
 from mlxfill.model.reading import ids as ids_of
 from mlxfill.model.reading import one_float
 from mlxfill.request.results import Piece
 from mlxfill.request.text import TextStream
+from mlxfill.tool_calls.sections import ReplySections, end_of_prompt
 
 if TYPE_CHECKING:
     from mlxfill.contracts import Request

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from mlxfill.chat.prompt import renderer
 from mlxfill.chat.readonly import sealed
 from mlxfill.checkpoint.serialize import packed
 from mlxfill.contracts import Event, Limits, Request
@@ -38,6 +37,7 @@ from mlxfill.proposals.session import PROPOSE_BUDGET_S, Rules, Session
 from mlxfill.resume.capture import packed_request
 from mlxfill.resume.keeper import Keeper
 from mlxfill.sampling import Chooser
+from mlxfill.tool_calls.rendering import renderer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlxfill.chat.sections import REASONING
+from mlxfill.tool_calls.sections import REASONING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlxfill.chat.sections import ReplySections
+    from mlxfill.tool_calls.sections import ReplySections
 
 
 class TextStream:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlxfill import TemplateError
+from mlxfill.tool_calls import CallProbe
 from mlxfill_fill_strict.attempts import first_arguments
 from mlxfill_fill_strict.beginnings import Beginnings
 from mlxfill_fill_strict.endings import Endings
@@ -46,9 +47,9 @@ def compile_rows(request: Request) -> RowSet:
         return RowSet(why="the tools are malformed" if request.tools else "no tools")
     if len(tools) > MOST_TOOLS:
         return RowSet(why=f"{len(tools)} tools; at most {MOST_TOOLS} are compiled")
-    given = request.tools or ()
+    given, options = request.tools or (), request.template_options
     try:
-        oracle = Oracle(request.render, request.tokenizer, given, request.template_options)
+        oracle = Oracle(CallProbe(request.render, request.tokenizer, given, options))
         oracle.leave_out_tools([(tool.name, first_arguments(tool).example) for tool in tools])
         return _compile(oracle, tools)
     except (TemplateError, RefusedError) as error:
@@ -64,8 +65,8 @@ def _compile(oracle: Oracle, tools: Sequence[Tool]) -> RowSet:
         before=oracle.example[0],
         delimiters=_delimiters(oracle),
         opening=oracle.opening,
-        calling=oracle.calling,
-        bare=oracle.conversation.tools is None,
+        calling=oracle.way,
+        bare=oracle.probe.tools is None,
         markup=_markup(oracle),
     )
 

@@ -11,8 +11,7 @@ from mlxfill_fill_strict.rows import Kind, Row
 from mlxfill_fill_strict.spans import Ids, common_prefix, common_suffix
 
 if TYPE_CHECKING:
-    from mlxfill_fill_strict.calling import Call
-    from mlxfill_fill_strict.oracle import Oracle
+    from mlxfill_fill_strict.oracle import Call, Oracle
     from mlxfill_fill_strict.tools import Tool
 
 
@@ -45,7 +44,7 @@ class Endings:
     def _close_rows(self) -> Iterator[Row]:
         """The end of a call after its value, where every call has exactly one."""
         markers = self._oracle.markers
-        if not markers.can_read or not all(tool.takes_one for tool in self._tools):
+        if not markers.start or not all(tool.takes_one for tool in self._tools):
             return
         alone, followed = self._replies(), self._replies(EXAMPLE)
         close = self._cut(common_suffix(alone), common_suffix(followed) if followed else None)

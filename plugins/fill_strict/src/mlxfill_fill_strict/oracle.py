@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from attrs import evolve
 
 from mlxfill import TemplateError
 from mlxfill_fill_strict.attempts import PLAIN_REPLIES, Attempts
-from mlxfill_fill_strict.calling import Call, Calling, says, ways_to_call
-from mlxfill_fill_strict.probe import Conversation, Tokenization, Tools
-from mlxfill_fill_strict.reading import Markers, parsed_calls
+from mlxfill_fill_strict.reading import Markers
 from mlxfill_fill_strict.slot import Slot
 from mlxfill_fill_strict.spans import Ids, common_prefix, find
+from mlxfill_fill_strict.tokenization import Tokenization
+
+if TYPE_CHECKING:
+    from mlxfill.tool_calls import CallProbe, CallWay
+
+Call: TypeAlias = tuple[str, Mapping[str, Any]]
+"""A tool's name and its arguments."""
 
 NAME: Final = "zqxj_tool"
 KEY: Final = "wvyk"
 OTHER_KEY: Final = "uxzh"
 VALUE: Final = "kjhq"
 OTHER_VALUE: Final = "9 Qfw"
-EXAMPLE: Final[Call] = (NAME, {KEY: VALUE})
+EXAMPLE: Final = (NAME, {KEY: VALUE})
 """A call that no tool has.  It shows the form of calls; none of its ids is ever emitted."""
 
 
@@ -35,52 +43,44 @@ class Oracle:
     before the example call in a reply, and that call.
     """
 
-    def __init__(
-        self,
-        render: Callable[..., str],
-        tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper, untyped
-        tools: Tools,
-        options: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, probe: CallProbe) -> None:
         """:raises RefusedError: no way to call is rendered.
 
         :raises TemplateError: not even a user's turn is.
         """
-        self.markers = Markers.of(tokenizer)
-        self.conversation = Conversation.begin(render, tools, options)
-        self.opening = self.conversation.opening()
-        self.eos_ids = frozenset(tokenizer.eos_token_ids)
-        self._raw_tools = tools
-        self._callings = self._accepted()
-        self._tokens = Tokenization(tokenizer, self.conversation.prompt)
+        self.markers = Markers.of(probe.tokenizer)
+        self.probe = probe
+        self.opening = probe.opening
+        self.eos_ids = frozenset(probe.tokenizer.eos_token_ids)
+        self._ways = probe.accepted_ways()
+        if not self._ways:
+            raise RefusedError("the template renders no tool calls")
+        self._tokens = Tokenization(probe.tokenizer, probe.prompt)
         self._slots: dict[object, Slot] = defaultdict(Slot)
         self._spellings: dict[int, str] = {}
         self._said: dict[str, Ids] = {}
-        example = self._reply(self.calling, EXAMPLE) or ""
+        example = self._reply(self.way, EXAMPLE) or ""
         self._tokens.shorten([example])
         self.example = self._split(self._tokens.ids(example))
 
     @property
-    def calling(self) -> Calling:
+    def way(self) -> CallWay:
         """How the template wants calls to be put."""
-        return self._callings[0]
+        return self._ways[0]
 
     def leave_out_tools(self, examples: Sequence[Call]) -> None:
         """Render shorter prompts from now on, if ``examples`` stay the same without tools."""
-        full = self.conversation
-        try:
-            bare = Conversation.begin(full.render, None, full.options)
-        except TemplateError:  # a template for tools alone
-            return
-        messages = [self.calling.message([call]) for call in examples]
-        if all(full.reply(message) == bare.reply(message) for message in messages):
-            self.conversation = bare
+        full, bare = self.probe, evolve(self.probe, tools=None)
+        messages = [self.way.message([call]) for call in examples]
+        with suppress(TemplateError):  # a template for tools alone
+            if all(full.reply(message) == bare.reply(message) for message in messages):
+                self.probe = bare
 
     # --- replies ----------------------------------------------------------------------
 
     def call(self, *calls: Call) -> Ids | None:
         """A reply that makes ``calls``; None where the template refuses them."""
-        return self._ids(self._reply(self.calling, *calls))
+        return self._ids(self._reply(self.way, *calls))
 
     def replies(self, name: str, attempts: Attempts, *after: Call) -> list[Ids | None]:
         """Replies that call a tool with each of the arguments, then ``after``.
@@ -90,8 +90,8 @@ class Oracle:
         """
         return [
             self._ids(text)
-            for calling in self._callings
-            for text in self._texts(calling, name, attempts, after)
+            for way in self._ways
+            for text in self._texts(way, name, attempts, after)
         ]
 
     def shared(self, name: str, attempts: Attempts) -> Ids:
@@ -107,8 +107,8 @@ class Oracle:
     def say(self, text: str) -> Ids:
         """A plain reply; empty where the template refuses it."""
         if text not in self._said:
-            message = {"role": "assistant", **self.calling.fields, "content": text}
-            self._said[text] = self._ids(self.conversation.reply(message)) or ()
+            message = {"role": "assistant", **self.way.fields, "content": text}
+            self._said[text] = self._ids(self.probe.reply(message)) or ()
         return self._said[text]
 
     @cached_property
@@ -144,38 +144,21 @@ class Oracle:
 
     # --- asking ---------------------------------------------------------------------------------
 
-    def _accepted(self) -> list[Calling]:
-        """The first way of calling that is rendered; both forms of arguments where they differ."""
-        for pair in ways_to_call():
-            rendered = [(way, self.conversation.reply(way.message([EXAMPLE]))) for way in pair]
-            fit = [(way, text) for way, text in rendered if text and says(text, EXAMPLE, VALUE)]
-            fit = [(way, text) for way, text in fit if self._reads_back(text)] or fit
-            if fit:
-                ways = [way for way, _ in fit]
-                return ways[:1] if len({text for _, text in fit}) == 1 else ways
-        raise RefusedError("the template renders no tool calls")
-
-    def _reads_back(self, reply: str) -> bool:
-        """Whether mlx-lm's parser finds the example in its rendering."""
-        text = self.markers.call_text(reply)
-        calls = parsed_calls(self.markers, text, self._raw_tools) or ()
-        return [(call.name, call.arguments) for call in calls] == [EXAMPLE]
-
     def _texts(
-        self, calling: Calling, name: str, attempts: Attempts, after: Sequence[Call]
+        self, way: CallWay, name: str, attempts: Attempts, after: Sequence[Call]
     ) -> list[str | None]:
         def ask(arguments: Mapping[str, Any], *, other_id: bool = False) -> str | None:
-            return self._reply(calling, (name, arguments), *after, other_id=other_id)
+            return self._reply(way, (name, arguments), *after, other_id=other_id)
 
         texts = [ask(each, other_id=not i % 2) for i, each in enumerate(attempts.fixed)]
         texts.append(ask(attempts.example))
         if attempts.place:
-            slot = self._slots[calling.as_text, attempts.place, len(after)]
+            slot = self._slots[way.as_text, attempts.place, len(after)]
             texts += slot.fill(lambda text: ask(attempts.with_text(text)))
         return texts
 
-    def _reply(self, calling: Calling, *calls: Call, other_id: bool = False) -> str | None:
-        return self.conversation.reply(calling.message(calls, other_id=other_id))
+    def _reply(self, way: CallWay, *calls: Call, other_id: bool = False) -> str | None:
+        return self.probe.reply(way.message(calls, other_id=other_id))
 
     def _ids(self, reply: str | None) -> Ids | None:
         return None if reply is None else self._split(self._tokens.ids(reply))[1]

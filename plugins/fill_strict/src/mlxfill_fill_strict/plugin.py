@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mlxfill import ProposalSource, Request, hookimpl
+from mlxfill.tool_calls import CallProbe
 from mlxfill_fill_strict.compiled import compiled_rows
 from mlxfill_fill_strict.context import Context
 from mlxfill_fill_strict.opening import begun_reply
-from mlxfill_fill_strict.probe import Conversation
 from mlxfill_fill_strict.reading import CallReader, Markers
 from mlxfill_fill_strict.rows import RowSet
 from mlxfill_fill_strict.settings import StrictSettings
@@ -41,12 +41,11 @@ def mlxfill_proposal_sources(
     if begun is None:
         return None
     tools = request.tools or ()
+    shown = None if compiled.bare else tools
     reader = CallReader(
         markers=markers,
-        conversation=lambda: Conversation.begin(
-            request.render, None if compiled.bare else tools, request.template_options
-        ),
-        calling=compiled.calling,
+        probe=lambda: CallProbe(request.render, request.tokenizer, shown, request.template_options),
+        way=compiled.calling,
         tools={tool.name: tool for tool in read_tools(tools)},
         raw_tools=tools,
         markup=compiled.markup,

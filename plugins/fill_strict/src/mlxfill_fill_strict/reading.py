@@ -13,8 +13,7 @@ from attrs import frozen
 from mlxfill_fill_strict.schema import conforms
 
 if TYPE_CHECKING:
-    from mlxfill_fill_strict.calling import Calling
-    from mlxfill_fill_strict.probe import Conversation
+    from mlxfill.tool_calls import CallProbe, CallWay
     from mlxfill_fill_strict.spans import Ids
     from mlxfill_fill_strict.tools import Tool
 
@@ -36,27 +35,16 @@ class Verdict(Enum):
 
 
 @frozen
-class ParsedCall:
-    """One call as a parser found it.  ``id``: the call's own id, where the format has one."""
-
-    name: str
-    arguments: dict[str, Any]
-    id: str | None = None
-
-
-@frozen
 class Markers:
     """What a tokenizer says about calls and reasoning: markers, parser, and text of ids.
 
     ``start`` is "" where mlx-lm knows no parser; ``end`` is "" where only the next call or
-    the end of the reply, ``eos``, ends a call; ``think_start`` is "" for models that do
-    not reason.
+    the end of the reply ends a call; ``think_start`` is "" for models that do not reason.
     """
 
     start: str
     end: str
-    eos: str
-    parse: Callable[..., Any] | None
+    parse: Callable[..., list[dict[str, Any]]]
     think_start: str
     think_end: str
     think_end_ids: Ids
@@ -65,7 +53,7 @@ class Markers:
     @classmethod
     def of(cls, tokenizer: Any) -> Markers:  # noqa: ANN401 - mlx-lm's wrapper, untyped
         """Those of a tokenizer in mlx-lm's wrapper."""
-        from mlxfill import read_calls
+        from mlxfill.tool_calls import read_calls
 
         def decode(ids: Sequence[int]) -> str:
             text: str = tokenizer.decode(
@@ -74,20 +62,14 @@ class Markers:
             return text
 
         return cls(
-            start=tokenizer.tool_call_start or "",
+            start=(tokenizer.tool_parser and tokenizer.tool_call_start) or "",
             end=tokenizer.tool_call_end or "",
-            eos=tokenizer.eos_token or "",
-            parse=partial(read_calls, tokenizer) if tokenizer.tool_parser else None,
+            parse=partial(read_calls, tokenizer),
             think_start=tokenizer.think_start or "",
             think_end=tokenizer.think_end or "",
             think_end_ids=tuple(tokenizer.think_end_tokens or ()),
             decode=decode,
         )
-
-    @property
-    def can_read(self) -> bool:
-        """Whether calls can be read back at all."""
-        return bool(self.start) and self.parse is not None
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -99,41 +81,25 @@ class Markers:
         """The markers around a call."""
         return frozenset({self.start, self.end} - {""})
 
-    def call_text(self, reply: str) -> str:
-        """A rendered reply from its first call's start to its last call's end; "" for none."""
-        start = reply.find(self.start) if self.start else -1
-        if start < 0 or self.end not in reply:
-            return ""
-        if not self.end:
-            return reply[start:].rstrip().removesuffix(self.eos)
-        return reply[start : reply.rfind(self.end) + len(self.end)]
+    def calls(self, text: str, tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The calls in ``text``, which runs from a start marker to an end marker.
 
-
-def parsed_calls(
-    markers: Markers, text: str, tools: Sequence[Mapping[str, Any]]
-) -> list[ParsedCall] | None:
-    """The calls in ``text``, which runs from a start marker to an end marker.
-
-    :returns: None where it is anything else than calls of ``tools``.
-    """
-    body = text.removeprefix(markers.start)
-    body = body.removesuffix(markers.end) if markers.end else body
-    found = markers.parse(body, tools) if markers.parse else []
-    calls = [ParsedCall(each["name"], each["arguments"], each.get("id")) for each in found]
-    return calls or None
+        Empty where it is anything else than calls of ``tools``.
+        """
+        return self.parse(text.removeprefix(self.start).removesuffix(self.end), tools)
 
 
 @frozen
 class CallReader:
     """Decides whether text is complete tool calls of one request.
 
-    ``conversation`` begins one in which calls are rendered back, now: a template may tell the
-    time.  ``markup``: pieces of the template's own text around a call.
+    ``probe`` makes one in which calls are rendered back, now: a template may tell the time.
+    ``markup``: pieces of the template's own text around a call.
     """
 
     markers: Markers
-    conversation: Callable[[], Conversation]
-    calling: Calling
+    probe: Callable[[], CallProbe]
+    way: CallWay
     tools: Mapping[str, Tool]
     raw_tools: Sequence[Mapping[str, Any]]
     markup: frozenset[str]
@@ -145,7 +111,7 @@ class CallReader:
         """
         rest = text.strip()
         while rest:
-            if not self.markers.can_read or not rest.startswith(self.markers.start):
+            if not self.markers.start or not rest.startswith(self.markers.start):
                 return Verdict.NEVER
             ends = [*islice(self._ends(rest), _MOST_ENDS)]
             end = next((end for end in ends if self._is_complete(rest[:end], exact=exact)), None)
@@ -172,29 +138,28 @@ class CallReader:
         Parsers skip what they do not understand, so the calls are rendered back: the same text
         must come out, whitespace aside.
         """
-        calls = parsed_calls(self.markers, text, self.raw_tools)
-        if calls is None or not all(map(self._is_valid, calls)):
+        calls = self.markers.calls(text, self.raw_tools)
+        if not calls or not all(map(self._is_valid, calls)):
             return False
-        message = self.calling.message(
-            [(call.name, call.arguments) for call in calls], ids=[call.id for call in calls]
-        )
-        rendered = self.markers.call_text(self.conversation().reply(message) or "")
+        made = [(call["name"], call["arguments"]) for call in calls]
+        message = self.way.message(made, ids=[call.get("id") for call in calls])
+        probe = self.probe()
+        rendered = probe.calls_in(probe.reply(message))
         return rendered == text if exact else _squeezed(rendered) == _squeezed(text)
 
-    def _is_valid(self, call: ParsedCall) -> bool:
-        tool = self.tools.get(call.name)
+    def _is_valid(self, call: Mapping[str, Any]) -> bool:
+        tool = self.tools.get(call["name"])
         try:
-            return tool is not None and conforms(call.arguments, tool.parameters)
+            return tool is not None and conforms(call["arguments"], tool.parameters)
         except (TypeError, AttributeError):  # deep inside, the schema is none
             return False
 
     def _quotes_markup(self, text: str) -> bool:
         """Whether an argument holds the template's own text, so that its end is in doubt."""
-        calls = parsed_calls(self.markers, text, self.raw_tools) or []
         return any(
             piece in value and value in text
-            for call in calls
-            for value in _strings(call.arguments)
+            for call in self.markers.calls(text, self.raw_tools)
+            for value in _strings(call["arguments"])
             for piece in self.markup
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 if TYPE_CHECKING:
-    from mlxfill_fill_strict.calling import Calling
+    from mlxfill.tool_calls import CallWay
     from mlxfill_fill_strict.spans import Ids
 
 
@@ -58,7 +58,7 @@ class RowSet:
     before: Ids = ()
     delimiters: frozenset[int] = frozenset()
     opening: str = ""
-    calling: Calling | None = None
+    calling: CallWay | None = None
     bare: bool = False
     markup: frozenset[str] = frozenset()
     why: str = ""

@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mlxfill import argumenttypes, exactjson
-from mlxfill_serve.callform import COUNT, NINE, UnknownFormError, shared_start
+from mlxfill import TemplateError, argumenttypes, exactjson
+from mlxfill.tool_calls import CallForm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlxfill_serve.callform import CallForm, ValueForm
+    from mlxfill.tool_calls import ValueForm
 
 _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "additionalProperties": False}
 _SAYS_NOTHING = {"type", "properties", "required", "title", "description", "$schema"}
@@ -21,7 +21,7 @@ LONGEST = 4096
 """Characters; a longer bound of a text is none."""
 SPACED = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 COMPACT = {"whitespace_flexible": False}
-_STANDS = {NINE: "/[A-Za-z0-9]{9}/", COUNT: "/[0-9]{1,3}/"}
+_STANDS = {CallForm.NINE: "/[A-Za-z0-9]{9}/", CallForm.COUNT: "/[0-9]{1,3}/"}
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$/#&~-]")
 
 
@@ -32,7 +32,7 @@ class CallGrammar:
         """``added``: the ids of the tokens that a tokenizer finds in a text before all others."""
         self._form, self._added = form, added
         markers = sorted((t for t in added if t.strip()), key=len, reverse=True)
-        places = [*map(re.escape, markers), NINE, COUNT]
+        places = [*map(re.escape, markers), *_STANDS]
         self._pieces = re.compile(f"({'|'.join(places)})")
         self._lines: list[str] = []
         self._cut = self._cut_at()
@@ -44,7 +44,7 @@ class CallGrammar:
 
         :param answer: a JSON schema that the reply may satisfy instead; None for none.
         :param several: whether there may be more than one call.
-        :raises UnknownFormError: arguments that a tool requires cannot be put into a grammar.
+        :raises TemplateError: arguments that a tool requires cannot be put into a grammar.
         """
         self._lines = []
         form = self._form
@@ -91,7 +91,7 @@ class CallGrammar:
             self._lines.append(f"bare{number}: {name}")
         if not found:
             said = f"no call without arguments is read there, as those of {function['name']!r}"
-            raise UnknownFormError(said)
+            raise TemplateError(said)
         return found
 
     def _in_order(self, keys: Mapping[str, str], required: set[str]) -> list[str]:
@@ -125,7 +125,7 @@ class CallGrammar:
             said = (
                 f"argument {missing[0]!r} of {tool!r} has a type that its template does not write"
             )
-            raise UnknownFormError(said if missing[0] in properties else f"{said} or no type")
+            raise TemplateError(said if missing[0] in properties else f"{said} or no type")
         return rules
 
     def _json(self, schema: Mapping[str, Any]) -> str:
@@ -199,20 +199,14 @@ class CallGrammar:
 
     def _stop(self, form: ValueForm) -> tuple[str, str]:
         """What ends a text that is written as it is, and the tag in it, "" for a token."""
-        whole = form.closing + self._shared()
+        whole = form.closing + self._form.after_value
         token = self._pieces.search(whole)
         before = whole[: token.start()] if token else whole
         tag = next(iter(before.split()), "")
         if not (tag or token):
-            raise UnknownFormError("nothing ends a text in its template")
+            raise TemplateError("nothing ends a text in its template")
         stop = before[: before.index(tag) + len(tag)] if tag else before
         return stop, tag
-
-    def _shared(self) -> str:
-        """What follows every value."""
-        form = self._form
-        ends = [form.between, form.end, *([form.join] if form.join else [])]
-        return shared_start(*ends)
 
     def _cut_at(self) -> str:
         """The part of what follows every value that belongs to a text's end."""

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from attrs import define
 
-from mlxfill import ReplySections, read_calls
+from mlxfill.tool_calls import ReplySections, read_calls
 from mlxfill_serve.callstream import CallStream
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ReplyReader:
     """Takes text as it comes and gives the parts of the reply as early as they are certain.
 
     Markers are mlx-lm's for the model.  A call of an offered tool in JSON is passed on while it is
-    written, any other at its end.  What are calls is ``mlxfill.read_calls`` to say, as in
+    written, any other at its end.  What are calls is ``read_calls`` to say, as in
     ``Result.tool_calls``; one that was passed on and is none after all is told to be broken.  What
     is no call is content.
     """

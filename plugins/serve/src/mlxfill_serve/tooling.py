@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mlxfill import TemplateError
+from mlxfill.tool_calls import call_form
 from mlxfill_serve.bodies import Allowing, Chosen
-from mlxfill_serve.callform import UnknownFormError, known_form
 from mlxfill_serve.callgrammar import CallGrammar
 from mlxfill_serve.errors import ApiError
 
@@ -126,9 +127,9 @@ def _grammar(
     """A Lark grammar (llguidance's) of calls as the model's template writes them."""
     added = {token.content: at for at, token in tokenizer.added_tokens_decoder.items()}
     try:
-        form = known_form(tokenizer, options)
+        form = call_form(tokenizer, options)
         return CallGrammar(form, added).written(tools, answer, several=several)
-    except UnknownFormError as error:
+    except TemplateError as error:
         said = (
             f'calls cannot be forced on this model: {error}; give tool_choice "auto" or "none",'
             " and no response_format beside tools"

@@ -45,7 +45,7 @@ def stream_out(console: Console, pieces: Iterable[Piece], thinks: Thinks, *, ori
 
 def thoughts(request: Request) -> Thinks:
     """Told the texts of a reply in turn: whether each is reasoning, or a marker around it."""
-    from mlxfill.chat.sections import REASONING, ReplySections, end_of_prompt
+    from mlxfill.tool_calls.sections import REASONING, ReplySections, end_of_prompt
 
     asked = end_of_prompt(request.tokenizer, request.prompt_ids, request.prompt_text)
     sections = ReplySections(request.tokenizer, asked, tools=bool(request.tools))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlxfill.tool_calls.read import read_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 REASONING, NORMAL, TOOL = "reasoning", "normal", "tool"  # mlx-lm's names
 _TAIL = 16
@@ -98,10 +101,7 @@ def reply_apart(
     tools: bool,
 ) -> tuple[str, str, list[str]]:
     """What the model thought, the rest of its reply with the markup of its calls, and the calls."""
-    sections = ReplySections(tokenizer, prompt_text, tools=tools)
-    parts = sections.feed(text)
-    last, rest = sections.end()
-    parts[-1] = (last, parts[-1][1] + rest)
+    parts = _whole(tokenizer, prompt_text, text, tools=tools)
     bodies = [part for section, part in parts if section == TOOL]
     if all(section != REASONING for section, _ in parts):
         return "", text, bodies
@@ -115,6 +115,35 @@ def reply_apart(
         else:
             content += part
     return reasoning, content.lstrip("\n"), bodies
+
+
+def calls_alone(
+    tokenizer: Any,  # noqa: ANN401
+    tools: Sequence[Mapping[str, Any]],
+    text: str,
+) -> list[tuple[str, Any]]:
+    """Names and arguments of the calls that a reply makes; empty when it holds anything else."""
+    found: list[dict[str, Any]] = []
+    for section, part in _whole(tokenizer, "", text, tools=True):
+        calls = read_calls(tokenizer, part, tools) if section == TOOL else []
+        if not calls and (section == TOOL or part.strip()):
+            return []
+        found += calls
+    return [(call["name"], call["arguments"]) for call in found]
+
+
+def _whole(
+    tokenizer: Any,  # noqa: ANN401
+    prompt_text: str,
+    text: str,
+    *,
+    tools: bool,
+) -> list[tuple[str, str]]:
+    """Section and text of each part of a whole reply."""
+    sections = ReplySections(tokenizer, prompt_text, tools=tools)
+    parts = sections.feed(text)
+    last, rest = sections.end()
+    return [*parts[:-1], (last, parts[-1][1] + rest)]
 
 
 def end_of_prompt(tokenizer: Any, ids: tuple[int, ...], text: str) -> str:  # noqa: ANN401
