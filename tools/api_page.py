@@ -61,6 +61,8 @@ def _told(kind: type) -> Iterator[tuple[str, str]]:
             head = f"{name}: {KEYWORDS[name].__forward_arg__} = {head.partition(' = ')[2]}"
         elif kind in ANSWERED:
             head = head.partition(" = ")[0]
+        if kind is Options or kind is mlxfill.Sampling or kind in ANSWERED:
+            head = head.replace(" | None", "")
         yield ABSENT.sub("", head), about.get(name, RAISES.sub("", text).strip())
 
 

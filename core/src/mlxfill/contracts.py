@@ -427,8 +427,8 @@ class Constraint(ProposalSource, Protocol):
         """Rule out what may not come next: ``[1, V]`` logits to the same, ``-inf`` where illegal.
 
         ``tokens``: ``[L]`` ids, the prompt and what was emitted.  Called last of all processors,
-        in the order of the positions; those of its own asserted spans may be left out.  At least
-        one id must stay finite.  Raises ``InputError`` when the schema turns out to be too much.
+        position by position; its own asserted spans may be left out.  At least one id stays finite.
+        Raises ``InputError`` when the schema turns out to be too much.
         """
 
     def complete(self) -> bool:
@@ -475,7 +475,7 @@ class Event:
 class GenerationMethod(Protocol):
     """Another way to generate, for a model that is not autoregressive.
 
-    ``name`` stands in messages.
+    ``name``: stands in messages.
     """
 
     name: str
@@ -483,11 +483,8 @@ class GenerationMethod(Protocol):
     def generate(self, request: Request) -> Iterable[Iterable[tuple[int, str]]]:
         """For each forward of the model, the tokens that it made final: (id, origin) pairs.
 
-        In the order of the text, and none where a forward settled nothing that can be shown yet.
-        The engine counts forwards, ends at the first id of ``request.eos_ids``, at
-        ``limits.max_tokens``, at a stop string and when the request is cancelled, and closes a
-        generator then; so tokens must not depend on ``max_tokens``.  With the same
-        ``request.sampling.seed`` they must be the same.
+        In the order of the text; none where a forward settled nothing that can be shown yet.
+        docs/generation-methods.md says what the engine does with them.
 
         :raises InputError: the request asks for what this method cannot do; the caller gets it.
         """
