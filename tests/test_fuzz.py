@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fuzz_mutations import of_json, of_words
 from fuzz_targets import TARGETS, WrongError, close, only_ours, options, place, safetensors, sealed
 from mlxfill import InputError
+from mlxfill_testing import tiny_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,6 +109,12 @@ def test_a_fault_of_a_plugin_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(mlxfill_spec_ngram.plugin, "NgramSource", raising=True)
     with pytest.raises(WrongError, match="NgramSource"):
         options(b"{}")
+
+
+def test_a_template_is_tried_on_a_tokenizer_of_its_own() -> None:
+    before = tiny_tokenizer().chat_template
+    TARGETS["template"].run(b"{{ messages | length }}")
+    assert tiny_tokenizer().chat_template == before
 
 
 def test_json_stays_json_and_words_stay_words() -> None:

@@ -161,7 +161,8 @@ def templated() -> Engine:
     """A random model whose template changes."""
     from mlxfill_testing import shared_model, tiny_tokenizer
 
-    return Engine(shared_model("llama"), tiny_tokenizer(), plugins=SOURCES, config=FREE)
+    own = tiny_tokenizer.__wrapped__()  # the one that is kept belongs to everybody
+    return Engine(shared_model("llama"), own, plugins=SOURCES, config=FREE)
 
 
 @cache

@@ -20,6 +20,9 @@ from mlxfill.tool_calls.literals import Braced, python_calls
 Read: TypeAlias = Callable[[str, Any], list[Any]]
 """As mlx-lm's parsers: the calls in what stands between the markers, and the request's tools."""
 
+_JSON = re.compile(r"\s*(?:\{|\[\s*\{)")
+"""How calls in JSON begin, and no other form."""
+
 
 def headed(head: str, tail: str = "") -> Read:
     """Calls whose arguments in JSON stand between ``head``, which has a ``name``, and ``tail``.
@@ -42,6 +45,15 @@ def headed(head: str, tail: str = "") -> Read:
     return read
 
 
+def or_json(read: Read) -> Read:
+    """The same, or calls in JSON where a model slips and writes those in the form's place."""
+
+    def either(text: str, tools: Any = None) -> list[Any]:  # noqa: ANN401
+        return (json_calls if _JSON.match(text) else read)(text, tools)
+
+    return either
+
+
 # --- tags around each argument ------------------------------------------------------------------
 
 
@@ -57,16 +69,8 @@ class Keyed:
     argument: re.Pattern[str]
     closing: re.Pattern[str]
 
-    @classmethod
-    def of(cls, opening: str, argument: str, closing: str) -> Keyed:
-        """Patterns from their texts; space may follow each."""
-        parts = (re.compile(rf"{part}\s*", re.DOTALL) for part in (opening, argument, closing))
-        return cls(*parts)
-
     def __call__(self, text: str, tools: Any = None) -> list[Any]:  # noqa: ANN401
         """The calls in ``text``.  Raises ``ValueError`` where it is anything else."""
-        if text.lstrip().startswith(("{", "[")):  # JSON in the place of tags, as models slip
-            return json_calls(text)
         calls, rest = [], text.strip()
         while rest:
             head = matched(self.opening, rest)
@@ -80,6 +84,12 @@ class Keyed:
             calls.append({"name": head["name"], "arguments": given})
             rest = rest[end.end() :]
         return some(calls)
+
+
+def keyed(opening: str, argument: str, closing: str) -> Read:
+    """``Keyed`` from the texts of its patterns, each of which space may follow; or JSON."""
+    parts = (re.compile(rf"{part}\s*", re.DOTALL) for part in (opening, argument, closing))
+    return or_json(Keyed(*parts))
 
 
 def _value(found: re.Match[str]) -> str:
@@ -121,7 +131,7 @@ def counted(parse: Read, opening: str) -> Read:
 # --- in the place of mlx-lm's parsers -----------------------------------------------------------
 
 _TAGGED = r"""["']?(?P<{0}>[^\s"'<>]+)["']?\s*>"""
-FUNCTIONS = Keyed.of(
+FUNCTIONS = keyed(
     r"<function=\s*(?P<name>[^\s<>]+)\s*>",
     r"<parameter=\s*(?P<key>[^\s<>]+)\s*>\n?(?P<value>.*?)\n?</parameter>",
     r"</function>",
@@ -132,30 +142,25 @@ _KIMI = headed(
     r"<\|tool_call_argument_begin\|>\s*",
     r"\s*<\|tool_call_end\|>",
 )
-_MISTRAL = headed(r"(?:\[TOOL_CALLS\])?\s*(?P<name>[\w.-]+)\s*\[ARGS\]\s*")
+_MISTRAL = or_json(headed(r"(?:\[TOOL_CALLS\])?\s*(?P<name>[\w.-]+)\s*\[ARGS\]\s*"))
 
 
-def _pairs(prefix: str = "") -> Keyed:
+def _pairs(prefix: str = "") -> Read:
     key, value = f"{prefix}arg_key", f"{prefix}arg_value"
-    return Keyed.of(
+    return keyed(
         r"(?P<name>[^\s<>]+)",
         rf"<{key}>(?P<key>.*?)</{key}>\s*<{value}>(?P<value>.*?)</{value}>",
         r"(?:\Z)",
     )
 
 
-def _invoked(prefix: str = "") -> Keyed:
-    return Keyed.of(
+def _invoked(prefix: str = "") -> Read:
+    return keyed(
         rf"<{prefix}invoke\b[^>]*?\bname=" + _TAGGED.format("name"),
         rf"<{prefix}parameter\b[^>]*?\bname={_TAGGED.format('key')}"
         rf"(?P<value>.*?)</{prefix}parameter>",
         rf"</{prefix}invoke>",
     )
-
-
-def _mistral(text: str, tools: Any = None) -> list[Any]:  # noqa: ANN401
-    reader = json_calls if text.lstrip().startswith(("[{", "{")) else _MISTRAL
-    return reader(text, tools)
 
 
 READERS: Mapping[str, Read] = {
@@ -165,14 +170,14 @@ READERS: Mapping[str, Read] = {
     "json_tools": json_calls,
     "kimi_k2": _KIMI,
     "longcat": _pairs("longcat_"),
-    "minicpm5": Keyed.of(
+    "minicpm5": keyed(
         r"(?:<function\s+name\s*=\s*)?" + _TAGGED.format("name"),
         r"<param\s+name\s*=\s*" + _TAGGED.format("key") + r"(?:\s*<!\[CDATA\[(?P<data>.*?)\]\]>\s*"
         r"|(?P<value>.*?))</param>",
         r"(?:</function>|\Z)",
     ),
     "minimax_m2": _invoked(),
-    "mistral": _mistral,
+    "mistral": _MISTRAL,
     "muse_spark": _invoked("atem:"),
     "pythonic": python_calls,
     "qwen3_coder": FUNCTIONS,

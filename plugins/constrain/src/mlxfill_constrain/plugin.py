@@ -18,6 +18,7 @@ def mlxfill_settings() -> type[ConstrainSettings]:
 def mlxfill_constraint(request: Request, settings: ConstrainSettings | None) -> Constraint | None:
     """The grammar of ``request.schema``, for this model's tokens."""
     from mlxfill_constrain.constraint import GrammarConstraint
+    from mlxfill_constrain.reasoning import opened_block
     from mlxfill_constrain.vocabulary import Vocabulary
     from mlxfill_constrain.walk import Walk
 
@@ -30,5 +31,6 @@ def mlxfill_constraint(request: Request, settings: ConstrainSettings | None) -> 
             " max_size of [plugins.constrain] allows"
         )
     vocabulary = Vocabulary.of(request.tokenizer, request.eos_ids)
-    walk = Walk(vocabulary.matcher(schema, settings.whitespace), vocabulary.spelled)
+    opens = not opened_block(request)
+    walk = Walk(vocabulary.matcher(schema, settings.whitespace, opens=opens), vocabulary.spelled)
     return GrammarConstraint(walk, vocabulary, request, forced=settings.forced)

@@ -23,6 +23,8 @@ from mlxfill_constrain.numbers import settle_numbers
 from mlxfill_constrain.parts import rewritten
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from llguidance import LLMatcher, LLTokenizer
 
     from mlxfill import Schema
@@ -39,6 +41,9 @@ ESCAPES = 'nrbtf\\"'
 """What may follow a backslash in text."""
 _CONTROL = re.compile(r"\\u00[01]|\x7f|\\\\[xucpP0]|\[:")
 """In JSON, a control character or a pattern that may be about one, which has no other spelling."""
+SPACE = " "
+_AFTER_SPACE = {"regex": "[ ](?:{})", "lark": 'start: " " %lark {{\n{}\n}}\n'}
+"""What a reply must be of which the first space is left out."""
 SEPARATORS: dict[Whitespace, dict[str, Any]] = {
     "spaced": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "},
     "compact": {"whitespace_flexible": False},
@@ -55,8 +60,11 @@ class Vocabulary:
     ``eos``: ids that llguidance takes for the end and for nothing else.
     """
 
-    def __init__(self, tokenizer: LLTokenizer) -> None:
+    def __init__(self, tokenizer: LLTokenizer, decode: Callable[[list[int]], str]) -> None:
+        """``decode``: ids of a reply to its text."""
         self._tokenizer = tokenizer
+        ids = self.spelled(f"{SPACE}a".encode())
+        self._strips = len(ids) > 0 and decode(ids) == "a"
         self.eos = frozenset(tokenizer.eos_tokens)
         self._compiled = lru_cache(maxsize=GRAMMARS_KEPT)(self._compile)
 
@@ -69,35 +77,46 @@ class Vocabulary:
         kinds = _known.setdefault(tokenizer, {})
         known = kinds.get(eos_ids)
         if known is None:
-            known = cls(_read(tokenizer, eos_ids))
+            known = cls(_read(tokenizer, eos_ids), tokenizer.decode)
             for oldest in list(kinds)[: len(kinds) + 1 - KINDS_KEPT]:
                 kinds.pop(oldest, None)  # a request says what ends it: there may be many
             kinds[eos_ids] = known
         return known
 
-    def matcher(self, schema: Schema, whitespace: Whitespace) -> LLMatcher:
+    def matcher(self, schema: Schema, whitespace: Whitespace, *, opens: bool = False) -> LLMatcher:
         """A fresh matcher, its grammar compiled when it is first seen (milliseconds).
 
+        :param opens: whether nothing of the reply stands before it: decoders of SentencePiece leave
+            out a space there, and so there is to be one more where a text may begin with one.
         :raises InputError: the schema is wrong, uses what llguidance does not know, is too large,
             or no text satisfies it.
         """
-        return self._compiled(schema, whitespace).deep_copy()
+        return self._compiled(schema, whitespace, opens and self._strips).deep_copy()
+
+    def _matching(self, kind: str, text: str) -> LLMatcher:
+        from llguidance import LLMatcher, LLParserLimits
+
+        limits = LLParserLimits(verbose_errors=False, initial_lexer_fuel=LEXER_FUEL)
+        grammar = _grammar(kind, text)
+        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits)
+        check(matcher)
+        return matcher
 
     def spelled(self, text: bytes) -> list[int]:
         """The longest tokens that make up a text, without special ones."""
         return self._tokenizer.greedy_tokenize(text.decode(errors="ignore"))
 
-    def _compile(self, schema: Schema, whitespace: Whitespace) -> LLMatcher:
-        return deeply(lambda: self._compiled_here(schema, whitespace))
+    def _compile(self, schema: Schema, whitespace: Whitespace, stripped: bool) -> LLMatcher:
+        return deeply(lambda: self._compiled_here(schema, whitespace, stripped=stripped))
 
-    def _compiled_here(self, schema: Schema, whitespace: Whitespace) -> LLMatcher:
-        from llguidance import LLMatcher, LLParserLimits
-
-        limits = LLParserLimits(verbose_errors=False, initial_lexer_fuel=LEXER_FUEL)
+    def _compiled_here(
+        self, schema: Schema, whitespace: Whitespace, *, stripped: bool
+    ) -> LLMatcher:
         text, finite = _settled(schema, self._tokenizer, whitespace)
-        grammar = _grammar(schema, text)
-        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits)
-        check(matcher)
+        matcher = self._matching(schema.kind, text)
+        may_begin = schema.kind != "json" and matcher.validate_tokens(self.spelled(SPACE.encode()))
+        if stripped and may_begin:
+            matcher = self._matching(schema.kind, _AFTER_SPACE[schema.kind].format(text))
         if not finite:
             raise _refusal(NOTHING)
         # Some dead ends, and too much work, show only now; what is computed here, every copy has.
@@ -150,10 +169,10 @@ def _escapes(part: dict[str, Any]) -> dict[str, Any]:
     return {} if needed else {"json_allowed_escapes": ESCAPES}
 
 
-def _grammar(schema: Schema, text: str) -> str:
+def _grammar(kind: str, text: str) -> str:
     from llguidance import LLMatcher
 
-    match schema.kind:
+    match kind:
         case "json":
             try:
                 return LLMatcher.grammar_from_json_schema(text)
@@ -165,6 +184,7 @@ def _grammar(schema: Schema, text: str) -> str:
             if text.lstrip().startswith("{"):  # llguidance would take it for its own format
                 raise _refusal("a grammar is text in Lark's notation with a rule start, not JSON")
             return LLMatcher.grammar_from_lark(text)
+    raise ValueError(f"no kind of schema: {kind!r}")
 
 
 def _read(tokenizer: Any, eos_ids: frozenset[int]) -> LLTokenizer:  # noqa: ANN401

@@ -18,7 +18,7 @@ _NEXT = re.compile(r"\s*\}[\s,;]*(?=\{)")
 
 
 class CallStream:
-    """The text of one call.  ``begun``: its name was passed on.
+    """The text of one call.
 
     Passed on is what begins with ``{"name": "...", "arguments": {`` and names one of ``offered``;
     what comes after the arguments is kept in ``rest``.
@@ -26,8 +26,8 @@ class CallStream:
 
     def __init__(self, offered: Collection[str]) -> None:
         self._offered = offered
-        self.text = self.rest = ""
-        self.begun = False
+        self._text = self.rest = ""
+        self._begun = False
         self._depth = 0
         self._in_string = self._escaped = self._over = False
 
@@ -36,11 +36,11 @@ class CallStream:
         if self._over:
             self.rest += text
             return
-        if self.begun:
+        if self._begun:
             yield None, self._arguments(text)
             return
-        self.text += text
-        head = _HEAD.match(self.text)
+        self._text += text
+        head = _HEAD.match(self._text)
         if head is None:
             return
         try:
@@ -49,8 +49,8 @@ class CallStream:
             return
         if name not in self._offered:
             return
-        self.begun = True
-        yield name, self._arguments(self.text[head.end() :])
+        self._begun = True
+        yield name, self._arguments(self._text[head.end() :])
 
     def _arguments(self, text: str) -> str:
         """The part of ``text`` that belongs to the object with the arguments."""
