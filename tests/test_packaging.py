@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from mlxfill.cli.commands import ELSEWHERE
-
 ROOT = Path(__file__).parents[1]
 CORE = ROOT / "core"
 PLUGINS = sorted(project.parent for project in ROOT.glob("plugins/*/pyproject.toml"))
@@ -134,13 +132,37 @@ def test_the_root_knows_every_member() -> None:
     assert sources <= set(tool["mypy"]["mypy_path"])
 
 
-def test_the_core_knows_what_to_install_for_a_command_of_a_plugin() -> None:
-    announced = {
-        command: settings(folder)["project"]["name"]
-        for folder in PLUGINS
-        for command in settings(folder)["project"]["entry-points"].get("mlxfill.commands", {})
+def brought() -> dict[str, list[str]]:
+    """What the extras of the core bring of this project."""
+    extras = settings(CORE)["project"]["optional-dependencies"]
+    return {extra: names for extra, names in extras.items() if names[0].startswith("mlxfill-")}
+
+
+@each_plugin
+def test_the_metadata_of_the_core_say_what_brings_a_command_or_a_model(folder: Path) -> None:
+    project = settings(folder)["project"]
+    points = project["entry-points"]
+    words = [command.replace(" ", "-") for command in points.get("mlxfill.commands", {})]
+    words += [f"model-{model}" for model in points.get("mlxfill.models", {})]
+    words += [f"chat-{option}" for option in points.get("mlxfill.chat", {})]
+    known = brought()
+    assert {word: known[word] for word in words} == {word: [project["name"]] for word in words}
+    assert any(project["name"] in names for names in known.values())
+
+
+def test_the_code_of_the_core_names_no_plugin() -> None:
+    """Commands and models have names of their own: what a plugin is called stands nowhere."""
+    words = {"bench", "constrain", "serve", "testing"}  # of the language, too
+    names = {plugin_name(folder) for folder in PLUGINS}
+    spelt = [rf"\b{name.replace('-', '[-_]')}\b" for name in names - words]
+    spelt += [rf"\bmlxfill[-_]{name}\b|plugins/{name}\b|['\"`]{name}['\"`]" for name in words]
+    pattern = re.compile("|".join(spelt))
+    found = {
+        f"{source.relative_to(ROOT)}: {match.group()}"
+        for source in (CORE / "src").rglob("*.py")
+        for match in pattern.finditer(source.read_text("utf-8"))
     }
-    assert announced == ELSEWHERE
+    assert found == set()
 
 
 # --- imports ---------------------------------------------------------------------

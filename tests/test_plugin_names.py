@@ -12,7 +12,7 @@ from mlxfill import PluginError, load
 from mlxfill.cli import main
 from mlxfill.config import load_config
 from mlxfill.plugins import PluginManager
-from mlxfill.plugins.advice import FIRST_PARTY
+from mlxfill.plugins.advice import project_plugins
 from mlxfill_testing.installed import FakeSite
 
 
@@ -26,7 +26,7 @@ def test_without_a_list_fixed_text_comes_before_echoes_and_echoes_before_lookups
 def test_the_plugins_that_may_be_advised_are_those_of_this_project() -> None:
     folders = Path(__file__).parents[1].glob("plugins/*/pyproject.toml")
     names = [tomllib.loads(file.read_text("utf-8"))["project"]["name"] for file in folders]
-    assert sorted(f"mlxfill-{name}" for name in FIRST_PARTY) == sorted(names)
+    assert sorted(f"mlxfill-{name}" for name in project_plugins()) == sorted(names)
 
 
 def test_the_last_words_of_a_plugins_name_will_do(capsys: pytest.CaptureFixture[str]) -> None:

@@ -231,7 +231,7 @@ def test_show_prints_each_value_with_its_source(
         ("generation.top_k = 5", "mlxfill.toml"),
         ("generation.seed = 7", "MLXFILL_GENERATION__SEED"),
         ("generation.max_tokens = 512", "default"),
-        ('trust.assert = ["fill-strict", "constrain"]', "default"),
+        ('trust.assert = ["constrain", "fill-strict"]', "default"),
         ("plugins.aa.k = 9", "MLXFILL_PLUGINS__AA__K"),
         ('plugins.aa.key = "***"', "default"),
         ("plugins.bb.x = [1]", "mlxfill.toml"),

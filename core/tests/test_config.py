@@ -33,7 +33,7 @@ def test_without_a_file_everything_has_its_default() -> None:
     assert config == Config()
     assert config.file is None
     assert config.generation.max_tokens == 512
-    assert config.trust.assert_ == ("fill-strict", "constrain")
+    assert config.trust.assert_ == ("constrain", "fill-strict")
     assert config.gate.enabled
     assert config.plugins.enabled is None
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mlxfill.installing import pip_install
-from mlxfill.plugins.advice import FIRST_PARTY, to_install
+from mlxfill.installing import pip_install, to_install
+from mlxfill.plugins.advice import project_plugins
 
 
 @pytest.fixture
@@ -82,4 +82,4 @@ def test_every_plugin_of_the_project_has_its_folder_in_the_clone() -> None:
     """Judge: the repository."""
     root = next(p for p in Path(__file__).parents if (p / "plugins").is_dir())
     folders = {file.parent.name for file in root.glob("plugins/*/pyproject.toml")}
-    assert {name.replace("-", "_") for name in FIRST_PARTY} == folders
+    assert {name.replace("-", "_") for name in project_plugins()} == folders

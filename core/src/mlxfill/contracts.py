@@ -310,6 +310,8 @@ class DraftKind:
     fit.
     ``needs_artifact``: false: ``load`` gets None for it.
     ``fallback``: asked last.
+    ``subfolder``: where in a model's folder a drafter lies that comes with the model; it is found
+    there without being named.
     """
 
     name: str
@@ -318,6 +320,7 @@ class DraftKind:
     load: Callable[[Path | None, TargetView, Any], DraftProvider]
     needs_artifact: bool = True
     fallback: bool = False
+    subfolder: str = ""
 
 
 # --- rewinders --------------------------------------------------------------------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 CORE = "mlxfill"
-NEEDED = re.compile(rf"({CORE}-[\w-]+)\b.*;.*\bextra == ['\"]([\w-]+)['\"]")
+NEEDED = re.compile(rf"{CORE}-([\w-]+)\b.*;.*\bextra == ['\"]([\w-]+)['\"]")
 """What an extra of the core brings of this project, as metadata has it."""
 
 
@@ -42,12 +42,20 @@ def pip_install(name: str, *, extra: str = "", options: str = "") -> str:
 
 def to_install(extra: str) -> str:
     """The commands that bring what an extra of the core's metadata stands for; "" for none."""
-    return " or ".join(pip_install(name) for name in extras().get(extra, ()))
+    return " or ".join(pip_install(f"{CORE}-{name}") for name in brought_by(extra))
+
+
+def brought_by(extra: str) -> tuple[str, ...]:
+    """The plugins of this project behind an extra of the core's metadata; () for none."""
+    return extras().get(extra, ())
 
 
 @cache
 def extras() -> dict[str, tuple[str, ...]]:
-    """The distributions of this project behind each extra of the core's metadata."""
+    """The plugins of this project behind each extra of the core's metadata.
+
+    A plugin has the name of its distribution, but for the first word.
+    """
     found: dict[str, tuple[str, ...]] = {}
     try:
         lines = requires(CORE) or []

@@ -25,7 +25,7 @@ def plugin_meant(name: str, installed: Iterable[str]) -> str | None:
     """The installed plugin that ``name`` was surely meant to be.
 
     A plugin may be called by its last words (``ngram``) and by its distribution; that two plugins
-    begin alike (``fill-strict``, ``fill-echo``) makes none of them a slip for the other.
+    begin alike (``my-strict``, ``my-echo``) makes none of them a slip for the other.
     """
     called: dict[str, str] = {}
     for plugin in sorted(installed):

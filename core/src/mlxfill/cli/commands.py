@@ -9,23 +9,13 @@ from typer.main import get_group
 
 from mlxfill.cli.app import unknown_command
 from mlxfill.errors import InputError
-from mlxfill.installing import pip_install
+from mlxfill.installing import to_install
 from mlxfill.plugins import PluginManager, scan
 from mlxfill.plugins.faults import one_line
 
 if TYPE_CHECKING:
     from mlxfill.cli.options.invocation import Invocation
     from mlxfill.plugins import Claim
-
-ELSEWHERE = {
-    "bench": "mlxfill-bench",
-    "demo": "mlxfill-model-tiny",
-    "mtp": "mlxfill-spec-qwen-mtp",
-    "plugins new": "mlxfill-testing",
-    "serve": "mlxfill-serve",
-    "tune": "mlxfill-bench",
-}
-"""Commands of plugins that the documentation speaks of, and the distributions that bring them."""
 
 
 def announce(group: Any) -> None:  # noqa: ANN401
@@ -61,10 +51,9 @@ def add_command(group: Any, words: str, invocation: Invocation) -> None:  # noqa
         _merge(group, _announced_commands(owner, words, invocation))
         return
     _merge(group, _any_commands(invocation))
-    if words in ELSEWHERE and unknown_command(group, words.split()):
-        raise InputError(
-            f"the command {words!r} comes with a plugin: {pip_install(ELSEWHERE[words])}"
-        )
+    remedy = to_install(words.replace(" ", "-"))
+    if remedy and unknown_command(group, words.split()):
+        raise InputError(f"the command {words!r} comes with a plugin: {remedy}")
 
 
 def _merge(group: Any, added: Any) -> None:  # noqa: ANN401

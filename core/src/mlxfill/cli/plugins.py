@@ -9,7 +9,7 @@ import attrs
 import typer
 
 from mlxfill.cli.options.invocation import invocation
-from mlxfill.installing import pip_install
+from mlxfill.installing import to_install
 
 if TYPE_CHECKING:
     from mlxfill.cli.survey import Status
@@ -28,7 +28,7 @@ def list_plugins(ctx: typer.Context, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps([attrs.asdict(status) for status in statuses], indent=2))
     elif not statuses:
-        typer.echo(f"no plugins are installed; try: {pip_install('mlxfill-spec-ngram')}")
+        typer.echo(f"no plugins are installed; try: {to_install('propose')}")
     else:
         _print_table(statuses)
 

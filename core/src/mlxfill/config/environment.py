@@ -40,8 +40,8 @@ def overrides(environ: Mapping[str, str], plain_keys: Collection[str]) -> Iterat
     """The overrides in ``environ``, by name of the variable.
 
     ``MLXFILL_MODEL`` overrides a key outside of all tables (one of ``plain_keys``; other variables
-    of one part are not ours to judge), ``MLXFILL_PLUGINS__SPEC_NGRAM__K`` one of the plugin
-    ``spec-ngram``.  An empty variable overrides nothing.
+    of one part are not ours to judge), ``MLXFILL_PLUGINS__MY_PLUGIN__K`` one of the plugin
+    ``my-plugin``.  An empty variable overrides nothing.
     """
     for variable, text in sorted(environ.items()):
         if variable.startswith(PREFIX) and text:

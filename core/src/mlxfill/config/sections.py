@@ -16,8 +16,13 @@ from mlxfill.config.annotations import NO_KEY, TABLES
 from mlxfill.config.document import dotted, source_of
 from mlxfill.config.structure import structure
 from mlxfill.errors import ConfigError
+from mlxfill.installing import brought_by
 
 Table = Mapping[str, Any]
+
+
+def _trusted() -> tuple[str, ...]:
+    return brought_by("trust-default")
 
 
 @frozen(kw_only=True)
@@ -69,7 +74,7 @@ class Trust:
     are verified.
     """
 
-    assert_: tuple[str, ...] = ("fill-strict", "constrain")
+    assert_: tuple[str, ...] = field(factory=_trusted)
 
 
 @frozen(kw_only=True)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from mlxfill.engine.find_model import find
 from mlxfill.errors import DrafterError, MlxfillError, PluginError
+from mlxfill.installing import brought_by
 from mlxfill.loading.baked import FOLDER, baked_head
-from mlxfill.loading.formats import MODEL, QWEN_MTP, folder_format
+from mlxfill.loading.formats import QWEN_MTP, folder_format
 from mlxfill.nearest import did_you_mean, plugin_meant
-from mlxfill.plugins.advice import DRAFTERS
+from mlxfill.plugins.advice import project_plugins
 from mlxfill.plugins.faults import one_line, recorded
 from mlxfill.proposals.drafter import Drafter
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
     Kinds = Sequence[tuple[str, DraftKind]]
 
-OF_FOLDERS = {MODEL: "spec-two-model", QWEN_MTP: "spec-qwen-mtp"}
-"""Plugins of this project that draft with what lies in a folder, by its format."""
 NUMBERS = {"weights_bytes": (int, 0), "default_depth": (int, 1)}
 """What is reckoned with of a provider: types and least values."""
 
@@ -89,12 +88,10 @@ def bundled(
     plugins: PluginManager, target: Target, name: str | None, faults: list[Fault]
 ) -> Path | None:
     """The head that came with the model, if a plugin that is on knows its kind."""
-    folder = target.path / FOLDER if target.path else None
-    if folder is None or not folder.is_dir():
-        return None
-    for plugin, kind in plugins.draft_kinds():
+    for plugin, kind in plugins.draft_kinds() if target.path else ():
         wanted = name in (None, kind.name, plugin)
-        if wanted and kind.needs_artifact and not kind.fallback:
+        folder = target.path / kind.subfolder if target.path and kind.subfolder else None
+        if wanted and folder and folder.is_dir():
             with recorded(plugin, "draft", faults):  # nobody asked for it
                 if kind.detect(folder):
                     return folder
@@ -107,7 +104,7 @@ def passed_over(plugins: PluginManager, folder: Path) -> str:
     if head is None:
         return ""
     nobody = "no installed plugin loads it from there"
-    missing = plugins.remedy(OF_FOLDERS[QWEN_MTP])
+    missing = plugins.remedy(*brought_by(f"draft-{QWEN_MTP}"))
     first = f"{missing}, then " if missing else ""
     if not head.what:
         lies = (
@@ -146,7 +143,7 @@ def _named(plugins: PluginManager, path: Path | None, name: str) -> tuple[str, D
         if kind.needs_artifact and path is None:
             raise DrafterError(f"draft kind {name!r} needs a draft model: --draft PATH")
         return plugin, kind
-    theirs = name if plugins.is_off(name) else plugin_meant(name, DRAFTERS)
+    theirs = name if plugins.is_off(name) else plugin_meant(name, project_plugins(drafting=True))
     remedy = plugins.remedy(theirs) if theirs else ""
     slip = "" if remedy else did_you_mean(name, [kind.name for _, kind in kinds])
     raise PluginError(
@@ -166,7 +163,7 @@ def _detected(plugins: PluginManager, path: Path | None) -> tuple[str, DraftKind
 def _unclaimed(plugins: PluginManager, path: Path | None, known: str) -> MlxfillError:
     """What to say of a folder that no kind of drafter claims: what it is, and who would load it."""
     found = None if path is None else folder_format(path)
-    remedy = plugins.remedy(OF_FOLDERS[found.key]) if found and found.key in OF_FOLDERS else ""
+    remedy = plugins.remedy(*brought_by(f"draft-{found.key}")) if found else ""
     if found is not None and not remedy:
         return DrafterError(
             f"{path} is {found.name}; no installed plugin loads it (kinds: {known})"

@@ -8,6 +8,7 @@ from attrs import frozen
 
 from mlxfill.errors import InputError, PluginError
 from mlxfill.forward.guarded import NamedProcessor, named
+from mlxfill.installing import brought_by
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -50,5 +51,5 @@ def find_holder(plugins: PluginManager, request: Request, faults: list[Fault]) -
         return Holder(*found)
     if tried:
         raise PluginError(f"plugin {tried[0].plugin!r} fails on the schema: {tried[0].message}")
-    cure = plugins.remedy("constrain")
+    cure = plugins.remedy(*brought_by("schema"))
     raise InputError(f"schema needs a plugin that holds replies to it: {cure}")

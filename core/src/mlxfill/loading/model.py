@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.errors import BackendMissingError, ModelError, ModelNotFoundError, reason
-from mlxfill.installing import pip_install
+from mlxfill.installing import extras, pip_install, to_install
 from mlxfill.loading.adapters import check_adapter, put_into
 from mlxfill.loading.configs import check_config, check_other_configs
 from mlxfill.loading.files import INDEX, check_header, read_json
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     import mlx.core as mx
 
-EMBEDDED = ("tiny", "tiny-draft", "tiny-mtp")
+OF_PLUGINS = "model-"
+"""What the extras of the core begin with that stand for models of plugins."""
 LONGEST = 120
 """Characters of a name, and of what the hub says, that are shown."""
 
@@ -61,20 +62,23 @@ def find_model(name: str, resolve: Callable[[str], Path | None]) -> Path:
     resolved = resolve(name)
     if resolved is not None:
         return resolved
-    if name in EMBEDDED:
-        message = (
-            f"model {name!r} comes with a plugin: {pip_install('mlxfill-model-tiny')}, or name a"
-            " model of your own"
-        )
+    if remedy := to_install(f"{OF_PLUGINS}{name}"):
+        message = f"model {name!r} comes with a plugin: {remedy}, or name a model of your own"
         raise ModelNotFoundError(message)
     if path.exists():
         message = f"{name} is a file; a model is a folder with config.json and *.safetensors"
         raise ModelNotFoundError(message)
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        known = did_you_mean(name, EMBEDDED)
+        known = did_you_mean(name, _models_of_plugins())
         message = f"no model folder {name!r}{known or '; a model on the hub is OWNER/NAME'}"
         raise ModelNotFoundError(message)
     return _fetch(name)
+
+
+def _models_of_plugins() -> list[str]:
+    """The models that plugins of this project bring."""
+    known = [extra for extra in extras() if extra.startswith(OF_PLUGINS)]
+    return [extra.removeprefix(OF_PLUGINS) for extra in known]
 
 
 def _fetch(repo: str) -> Path:

@@ -34,7 +34,7 @@ def mlxfill_settings() -> type[MtpSettings]:
 @hookimpl
 def mlxfill_draft_kinds() -> list[DraftKind]:
     """A head split off a release of the Qwen3.5 family."""
-    return [DraftKind(name="qwen-mtp", origin="mtp", detect=_detect, load=_load)]
+    return [DraftKind(name="qwen-mtp", origin="mtp", detect=_detect, load=_load, subfolder="mtp")]
 
 
 def _detect(folder: Path) -> bool:

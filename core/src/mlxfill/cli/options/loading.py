@@ -11,7 +11,7 @@ import typer
 from attrs import define
 
 from mlxfill.errors import InputError
-from mlxfill.installing import pip_install
+from mlxfill.installing import to_install
 
 if TYPE_CHECKING:
     from mlxfill.config import Config
@@ -81,12 +81,11 @@ class Loading:
         named = config.model if self.model is None else self.model
         if named is not None:
             return named
-        installed = scan()
-        if EMBEDDED in installed.models or f"model-{EMBEDDED}" in installed.plugins:
+        if EMBEDDED in scan().models:
             return EMBEDDED
         raise InputError(
             "no model is named: give --model, write model = ... in mlxfill.toml, "
-            f"or {pip_install('mlxfill-model-tiny')}"
+            f"or {to_install(f'model-{EMBEDDED}')}"
         )
 
     def engine(self, config: Config) -> Engine:
