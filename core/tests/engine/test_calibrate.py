@@ -12,7 +12,7 @@ from platformdirs import user_cache_path
 
 from diaries import diary_model
 from mlxfill.model.target import Target
-from mlxfill.policy import calibration
+from mlxfill.policy import calibration, constants
 from mlxfill.policy.cost import CostCurve
 from mlxfill_testing import Guest, engine_with, plain, shared_model
 
@@ -81,14 +81,14 @@ def test_what_fits_into_the_budget_is_told_by_what_was_measured(
         assert set(calibration.measure(target, 37.5, clock).points) == {1, 2, 4, 8, 16}
 
 
-@pytest.mark.parametrize(("stored_cost", "looks"), [(0.5, 1), (1e9, calibration.GLANCES)])
+@pytest.mark.parametrize(("stored_cost", "looks"), [(0.5, 1), (1e9, constants.ENOUGH)])
 def test_a_stored_curve_is_looked_at_until_it_may_be_right(
     stored_cost: float, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Target(shared_model("llama")) as target:
         sizes = counted_forwards(target, monkeypatch)
         calibration.glance(target, stored_cost)
-    assert sizes.count(calibration.GLANCED) == 1 + looks, "the context has as many ids"
+    assert sizes.count(constants.SIZES[0]) == 1 + looks, "the context has as many ids"
 
 
 def test_a_model_that_cannot_go_back_keeps_speculation_off() -> None:

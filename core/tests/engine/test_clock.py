@@ -10,8 +10,9 @@ from itertools import product
 from statistics import mean
 
 import pytest
+from attrs import evolve
 
-from machines import ARMS, KINDS, Arm, Kind, best_depth, ratios
+from machines import ARMS, KINDS, Arm, Bench, Kind, best_depth, ratios
 
 TOKENS, SHORT = 200, 40
 WORST = 0.98
@@ -65,6 +66,19 @@ def test_so_does_a_head_that_is_right_most_of_the_time(name: str) -> None:
     kind, arm = KINDS[name], ARMS["head, 80 % right"]
     best = best_depth(kind, arm, 0, TOKENS)
     assert mean(ratios(kind, arm, seed, [TOKENS] * 5)[-1] for seed in range(3)) >= 0.85 * best
+
+
+@pytest.mark.parametrize(("right", "least", "most"), [(1.0, 3, 20), (0.0, 1, 4)])
+def test_what_rounds_cost_is_found_out_whatever_the_curve_says(
+    right: float, least: int, most: int
+) -> None:
+    """A curve that was measured on a busy machine, read from disk, must not keep a drafter out."""
+    kind = evolve(KINDS["busy, then quiet"], believed={1: 1.0, 2: 9.0})
+    arm = Arm(name="head", right=right, draft=0.05, depth=4)
+    for seed in range(10):
+        bench = Bench(kind, arm, seed)
+        bench.request(60)
+        assert least <= bench.rounds <= most
 
 
 def test_where_guesses_rest_the_loop_decodes_as_without_them() -> None:

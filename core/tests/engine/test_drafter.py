@@ -11,9 +11,11 @@ import pytest
 
 from mlxfill import DrafterError, DraftKind, Policy, Sampling, hookimpl
 from mlxfill.model.target import Target
+from mlxfill.policy.acceptance import AcceptanceStats
+from mlxfill.policy.calibration import measured_cost
 from mlxfill.policy.cost import CostCurve
-from mlxfill.policy.plan import Drafts, Gate
-from mlxfill.proposals.drafter import TRIED, DraftAcceptance, Drafter, measured_cost
+from mlxfill.policy.drafter import FIRST_DRAFTS, Drafter
+from mlxfill.policy.plan import Gate
 from mlxfill.sampling import Chooser
 from mlxfill_testing import Guest, Script, ScriptedDrafter, engine_with, shared_model
 
@@ -131,16 +133,16 @@ def drafter(weights_bytes: int) -> Drafter:
 
 def test_a_trained_drafter_that_is_never_right_is_named_once() -> None:
     wrong = drafter(1)
-    warnings = [wrong.first_draft(hit=False, vocab_size=64) for _ in range(3 * TRIED)]
-    assert [at for at, text in enumerate(warnings) if text] == [TRIED - 1]
-    assert "'scripted'" in warnings[TRIED - 1]
-    assert f"0 of {TRIED}" in warnings[TRIED - 1]
+    warnings = [wrong.first_draft(hit=False, vocab_size=64) for _ in range(3 * FIRST_DRAFTS)]
+    assert [at for at, text in enumerate(warnings) if text] == [FIRST_DRAFTS - 1]
+    assert "'scripted'" in warnings[FIRST_DRAFTS - 1]
+    assert f"0 of {FIRST_DRAFTS}" in warnings[FIRST_DRAFTS - 1]
 
 
 @pytest.mark.parametrize("weights_bytes", [0, 1])
 def test_a_drafter_that_is_sometimes_right_or_has_no_weights_is_not(weights_bytes: int) -> None:
     other = drafter(weights_bytes)
-    hits = [weights_bytes == 1 and i % 8 == 0 for i in range(3 * TRIED)]
+    hits = [weights_bytes == 1 and i % 8 == 0 for i in range(3 * FIRST_DRAFTS)]
     assert not any(other.first_draft(hit, vocab_size=64) for hit in hits)
 
 
@@ -157,14 +159,14 @@ def test_the_warning_reaches_the_result() -> None:
     assert "no more than by chance" in faults[0].message
 
 
-def test_depths_that_were_never_tried_are_judged_by_the_others() -> None:
-    acceptance = DraftAcceptance()
+def test_what_is_learnt_of_one_position_says_nothing_of_others() -> None:
+    acceptance = AcceptanceStats.trained()
+    assert [acceptance.rate(at) for at in (0, 2, 9)] == pytest.approx([0.9, 0.9, 0.9])
     for _ in range(12):
         acceptance.record(0, hit=True)
-    assert acceptance.rate(2) > 0.9
     for _ in range(12):
         acceptance.record(1, hit=False)
-    assert acceptance.rate(0) > 0.8
+    assert acceptance.rate(0) > 0.9
     assert acceptance.rate(1) < 0.2
 
 
@@ -181,10 +183,10 @@ def test_a_drafter_is_remembered_from_request_to_request() -> None:
                     "drafted_by_position"
                 ][:1]
             )
-            for _ in range(8)
+            for _ in range(3)
         ]
-    assert rounds[-1] < rounds[0]
-    assert rounds[-1] <= 3  # the tries of a drafter at rest
+    assert rounds == sorted(rounds, reverse=True)
+    assert rounds[-1] <= 2  # the tries of a drafter at rest
 
 
 def test_a_drafter_that_earned_it_drafts_from_the_first_token_on() -> None:
@@ -216,8 +218,11 @@ def test_telling_is_on_trust_once_and_then_paid_by_what_was_won() -> None:
 
 
 def test_a_drafter_that_is_only_tried_is_not_told_on_trust() -> None:
-    trained = drafter(1)
-    trained.tried()
+    trained, gate = drafter(1), Gate(stepping(10.0))
+    trained.cost = 0.2
+    assert not trained.exploration(gate, 2, 0).depth  # it was not idle long enough
+    trained.retry.idle_tokens = 16
+    assert trained.exploration(gate, 2, 0).depth
     assert trained.fund == 0.0
     assert drafter(0).fund == 0.0
 
@@ -226,8 +231,8 @@ def test_a_drafter_that_does_not_pay_is_tried_ever_more_rarely() -> None:
     trained = drafter(1)
     tries = []
     for token in range(9000):
-        trained.rests()
-        if trained.acceptance.retry.due:
+        trained.retry.idle_tokens += 1
+        if trained.retry.due:
             tries.append(token)
             trained.drafts()
             trained.won(-0.5)
@@ -235,7 +240,7 @@ def test_a_drafter_that_does_not_pay_is_tried_ever_more_rarely() -> None:
     assert pauses == sorted(pauses)
     assert pauses[-1] == 4096
     trained.won(2.0)
-    assert trained.acceptance.retry.retry_after < pauses[0]
+    assert trained.retry.retry_after < pauses[0]
 
 
 def stepping(ms: float) -> CostCurve:
@@ -248,19 +253,10 @@ def stepping(ms: float) -> CostCurve:
 
 def test_rounds_that_cost_more_than_they_yield_are_not_made_again() -> None:
     curve, trained = stepping(2.0), drafter(1)
-    trained.cost = 0.1
+    trained.cost, trained.proven = 0.1, 2
 
     def depth() -> int:
-        return (
-            Gate(curve)
-            .plan(
-                trained.acceptance,
-                0,
-                2,
-                drafts=Drafts(lambda d: trained.draft_cost(d, curve), proven=2),
-            )
-            .depth
-        )
+        return Gate(curve).plan(trained.candidate(2, curve)).depth
 
     assert depth() == 2
     for ms in (90.0, 3.0, 2.9, 80.0, 3.0):  # the machine was busy
@@ -274,28 +270,25 @@ def test_rounds_that_cost_more_than_they_yield_are_not_made_again() -> None:
     assert depth() == 2
 
 
-def test_a_depth_that_was_not_tried_costs_what_the_nearest_does() -> None:
+def test_what_a_draft_costs_is_told_by_the_newest_rounds() -> None:
     curve, trained = stepping(1.0), drafter(1)
     trained.cost = 0.2
-    assert [trained.draft_cost(depth, curve) for depth in (1, 2, 3)] == [0.2, 0.2, 0.2]
-    for _ in range(3):
-        trained.timed(1, 1.2)
-        trained.timed(3, 2.4)
-    costs = [trained.draft_cost(depth, curve) for depth in (1, 3, 5)]
-    assert costs == pytest.approx([0.1, 0.4, 0.4])
+    assert trained.draft_cost(curve) == 0.2
+    for depth, ms in ((1, 1.4), (3, 2.1), (1, 1.4)):  # 0.3 a draft beyond the window
+        trained.timed(depth, ms)
+    assert trained.draft_cost(curve) == pytest.approx(0.3)
+    for _ in range(9):
+        trained.timed(2, 1.15 + 2 * 0.1)
+    assert trained.draft_cost(curve) == pytest.approx(0.1)
+    assert trained.draft_cost(curve, stall=0.1) == pytest.approx(0.05)
 
 
-def test_what_was_learnt_of_a_depth_long_ago_is_forgotten() -> None:
+def test_taking_back_is_no_cost_of_drafts() -> None:
     curve, trained = stepping(1.0), drafter(1)
-    for _ in range(3):
-        trained.timed(2, 9.0)
-    assert trained.looks()
-    for _ in range(3):
-        trained.timed(1, 1.2)
-    assert trained.draft_cost(2, curve) > 1
-    trained.rounds = trained.look_after
-    assert trained.looks()
-    assert trained.draft_cost(2, curve) == pytest.approx(0.1)
+    curve.rewind, trained.cost = 0.5, 0.2
+    for _ in range(9):
+        trained.timed(1, 1.3 + 0.5 * 1.1, rewound=True)
+    assert trained.draft_cost(curve) == pytest.approx(0.2)
 
 
 def test_after_the_longest_rest_its_cost_is_found_out_anew() -> None:
@@ -304,46 +297,13 @@ def test_after_the_longest_rest_its_cost_is_found_out_anew() -> None:
     for _ in range(3):
         trained.timed(2, 9.0)
     assert trained.proven == 2
-    trained.rests(16)
+    trained.retry.idle_tokens += 16
     trained.drafts()
-    assert trained.draft_cost(2, curve) > 1
-    trained.rests(4096)
+    assert trained.draft_cost(curve) > 1
+    trained.retry.idle_tokens += 4096
     trained.drafts()
     assert not trained.proven
-    assert trained.draft_cost(2, curve) == 0.2
-
-
-@pytest.mark.parametrize(("right", "least", "most"), [(1.0, 1, 20), (0.0, 1, 4)])
-def test_what_rounds_cost_is_found_out_whatever_the_curve_says(
-    right: float, least: int, most: int
-) -> None:
-    """A curve that was measured on a busy machine, read from disk, must not keep a drafter out."""
-    model = shared_model("llama")
-    with engine_with(model) as plain:
-        truth = plain.generate(PROMPT, max_tokens=60, eos_token_ids=[]).tokens
-    script = Script([*PROMPT, *truth], right)
-    guest = Guest(drafter=ScriptedDrafter(script=script, weights_bytes=1))
-    with engine_with(model, guest, gate=True, curve=CostCurve({1: 1.0, 2: 9.0})) as engine:
-        assert engine.drafter is not None
-        engine.drafter.cost = 0.0
-        result = engine.generate(PROMPT, max_tokens=60, eos_token_ids=[])
-    assert result.tokens == truth
-    assert least <= result.stats.spec["rounds"] <= most
-
-
-def test_plain_steps_are_timed_at_first_and_ever_more_rarely_while_drafting_goes_on() -> None:
-    trained, looks = drafter(1), []
-    for at in range(1500):
-        trained.rounds += 1
-        if trained.looks():
-            looks.append(at)
-        trained.timed(2, 3.0)
-    pauses = [b - a for a, b in pairwise(looks)]
-    assert looks[0] == 0
-    assert pauses == sorted(pauses)
-    assert (pauses[0], pauses[-1]) == (32, 64)
-    trained.rests()  # a plain step was timed anyway
-    assert trained.rounds == 0
+    assert trained.draft_cost(curve) == 0.2
 
 
 @pytest.mark.parametrize(("cost_of_two", "drafts"), [(1.9, False), (1.5, True)])
@@ -367,12 +327,12 @@ def test_a_drafter_is_not_tried_where_even_perfect_drafts_hardly_pay(
 def test_a_drafter_with_weights_rests_over_requests(weights_bytes: int) -> None:
     each = drafter(weights_bytes)
     for _ in range(5):
-        each.rests(each.acceptance.retry.retry_after)
+        each.retry.idle_tokens += each.retry.retry_after
         each.drafts()
         each.won(-0.5)
-    retry_after = each.acceptance.retry.retry_after
+    retry_after = each.retry.retry_after
     each.open()
-    assert (each.acceptance.retry.retry_after == retry_after) == (weights_bytes > 0)
+    assert (each.retry.retry_after == retry_after) == (weights_bytes > 0)
 
 
 class Clock:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mlxfill.policy.acceptance import AcceptanceStats
 from mlxfill.policy.cost import CostCurve, points_from
-from mlxfill.policy.plan import Drafts, Gate
+from mlxfill.policy.plan import Candidate, Gate, Outcome
 from mlxfill_testing import Guest, engine_with, plain, shared_model
 
 PROMPT = [7, 30, 9, 30, 11, 4]
@@ -125,23 +125,19 @@ def test_a_rate_follows_what_happens_and_forgets() -> None:
 # --- depth -----------------------------------------------------------------------------------
 
 
-def acceptance(rate: float) -> AcceptanceStats:
+def guesses(rate: float, limit: int, draft_cost: float = 0.0) -> Candidate:
     """All positions are right with this probability."""
-    made = AcceptanceStats()
-    made.trials = [1e6] * len(made.trials)
-    made.hits = [1e6 * rate] * len(made.hits)
-    return made
+    return Candidate(limit=limit, rate=lambda _: rate, draft_cost=draft_cost)
 
 
 @given(rate=st.floats(0.0, 0.999), limit=st.integers(0, 40), points=curves)
 def test_a_depth_is_never_beyond_the_limit_nor_a_bad_bet(
     rate: float, limit: int, points: dict[int, float]
 ) -> None:
-    curve = CostCurve(dict(points))
-    gate = Gate(curve)
-    plan = gate.plan(acceptance(rate), 0, limit)
+    curve = CostCurve(dict(points), fixed=True)
+    plan = Gate(curve).plan(guesses(rate, limit))
     assert 0 <= plan.depth <= limit
-    if plan.depth and not plan.tries:
+    if plan.depth:
         expected = sum(rate**i for i in range(plan.depth + 1))
         assert expected > curve.cost(1 + plan.depth)
         assert plan.gain == pytest.approx(expected - curve.cost(1 + plan.depth))
@@ -153,14 +149,12 @@ def test_where_ids_cost_steps_the_gate_stays_closed() -> None:
     gate = Gate(CostCurve.linear())
     for rate in (0.1, 0.5, 0.9, 0.99):
         for _ in range(100):
-            assert gate.plan(acceptance(rate), 0, 16).depth == 0
-            gate.budget.earn()
+            assert gate.plan_offer(guesses(rate, 16), due=True).depth == 0
+            gate.budget.refill()
 
 
 def test_where_windows_are_free_depth_grows_with_acceptance() -> None:
-    depths = [
-        Gate(CostCurve.free()).plan(acceptance(r), 0, 16).depth for r in (0.0, 0.3, 0.7, 0.99)
-    ]
+    depths = [Gate(CostCurve.free()).plan(guesses(r, 16)).depth for r in (0.0, 0.3, 0.7, 0.99)]
     assert depths == sorted(depths)
     assert depths[0] == 0
     assert depths[-1] == 16
@@ -168,12 +162,12 @@ def test_where_windows_are_free_depth_grows_with_acceptance() -> None:
 
 def test_a_gate_that_is_off_takes_all_that_is_offered() -> None:
     gate = Gate(CostCurve.linear(), enabled=False)
-    assert gate.plan(acceptance(0.0), 0, 9).depth == 9
+    assert gate.plan(guesses(0.0, 9)).depth == 9
 
 
 def test_expensive_drafts_are_not_made() -> None:
-    cheap = Gate(CostCurve.free()).plan(acceptance(0.6), 0, 8, drafts=Drafts(lambda _: 0.0))
-    dear = Gate(CostCurve.free()).plan(acceptance(0.6), 0, 8, drafts=Drafts(lambda _: 0.9))
+    cheap = Gate(CostCurve.free()).plan(guesses(0.6, 8))
+    dear = Gate(CostCurve.free()).plan(guesses(0.6, 8, draft_cost=0.9))
     assert cheap.depth > 0
     assert dear.depth == 0
 
@@ -183,10 +177,10 @@ def test_a_gate_does_not_bet_what_it_has_not_won() -> None:
     curve = CostCurve({1: 1.0, 8: 1.6}, fixed=True)
     gate, lost = Gate(curve), 0.0
     for _ in range(200):
-        plan = gate.plan(acceptance(0.9), 0, 7)
+        plan = gate.plan(guesses(0.9, 7))
         if not plan.depth:
             break
-        gate.settle(plan.depth, 0)
+        gate.charge([Outcome(1, plan.depth, 0)], curve)
         lost += curve.cost(1 + plan.depth) - 1
     else:
         pytest.fail("it went on betting")

@@ -10,7 +10,7 @@ from mlxfill.policy.cost import CostCurve
 from mlxfill_testing import Guest, Script, ScriptedDrafter, engine_with, plain, shared_model
 
 if TYPE_CHECKING:
-    from mlxfill.proposals.drafter import Drafter
+    from mlxfill.policy.drafter import Drafter
 
 PROMPT = [5, 9, 17, 4, 33, 21]
 LONG = [2 + at % 50 for at in range(2100)]
@@ -47,7 +47,7 @@ def test_a_drafter_hears_of_a_prompt_only_when_it_is_to_draft(
 
 def test_telling_is_weighed_against_what_rounds_save_in_a_reply() -> None:
     each = drafter(scripted(PROMPT, 1.0))
-    each.step_ms, each.promise = 2.0, 1.5
+    each.step_ms, each.expected_speedup = 2.0, 1.5
     assert each.pays(10**6)  # nobody knows what it costs
     each.told(4, 400.0)  # so few say nothing of many
     assert each.pays(10**6)
@@ -63,7 +63,7 @@ def test_telling_is_weighed_against_what_rounds_save_in_a_reply() -> None:
         each.replied(1280)
     assert each.pays(700)
     assert not each.pays(900)
-    each.promise = 1.0
+    each.expected_speedup = 1.0
     assert not each.pays(1)
 
 
@@ -160,18 +160,18 @@ def test_a_drafter_at_rest_is_asked_ever_more_rarely() -> None:
     assert asked == sorted(asked, reverse=True)
     assert asked[-1] < asked[0] / 2
     assert (
-        each.acceptance.retry.idle_tokens == 4 * 58
+        each.retry.idle_tokens == 4 * 58
     )  # the first token and the last are no steps that went by
 
 
 def test_steps_of_short_replies_count_as_rest() -> None:
     each, _ = resting(scripted(PROMPT, 0.0), replies=20, tokens=4)
-    assert each.acceptance.retry.idle_tokens == 20 * 2
+    assert each.retry.idle_tokens == 20 * 2
 
 
 def test_replies_are_as_long_as_they_were_however_rarely_a_drafter_is_told() -> None:
-    each, _ = resting(scripted(PROMPT, 0.0), replies=8, tokens=33)
+    each, _ = resting(scripted(PROMPT, 0.0), replies=9, tokens=33)
     each.step_ms = 1.0
     for _ in range(3):
         each.told(100, 100.0)
-    assert each.share(33) == 1.0
+    assert each.catch_up_share(33) == 1.0

@@ -22,8 +22,8 @@ from mlxfill.decode.loop import DecodeLoop
 from mlxfill.forward.runner import Judged
 from mlxfill.policy.acceptance import AcceptanceStats
 from mlxfill.policy.cost import CostCurve
+from mlxfill.policy.drafter import Drafter
 from mlxfill.policy.plan import Gate
-from mlxfill.proposals.drafter import Drafter
 from mlxfill.proposals.drafting import Drafting
 from mlxfill.proposals.session import Rules, Seat, Session
 from mlxfill.sampling import Chooser, Sampling

@@ -11,16 +11,15 @@ import time
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
-from attrs import define, field
+from attrs import define, evolve, field
 
 from mlxfill.batch.runner import RowForwarder, RowWindow
 from mlxfill.contracts import Policy
 from mlxfill.model.reading import ids as ids_of
 from mlxfill.model.reading import row as row_of
-from mlxfill.policy.constants import STALL
-from mlxfill.policy.rowplan import Chance, curve_for_rows, window_size, won_by
+from mlxfill.policy.clock import StepClock
+from mlxfill.policy.plan import Candidate, Outcome, best_plan
 from mlxfill.request.results import SAMPLED
-from mlxfill.stats.counters import StepClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,7 +73,6 @@ class RowLoop:
         """No rows yet; ``stream``: where the target computes."""
         self.forwarder = RowForwarder(target, stream)
         self.rows: list[Row] = []
-        self._curves: dict[int, tuple[CostCurve, CostCurve]] = {}  # by the number of rows
         self._flight: tuple[mx.array, mx.array] | None = None
         self._hot = False
         self._clock = StepClock()
@@ -121,57 +119,52 @@ class RowLoop:
 
     def _windows(self) -> list[RowWindow]:
         """What each row puts into the next window; asks sources and drafters."""
-        chances = [self._chance(row) for row in self.rows]
+        candidates = [self._candidate(row) for row in self.rows]
         gate = self.rows[0].course.gate
-        budget = gate.budget.steps
-        size = window_size(chances, self.curve, budget=budget, enabled=gate.enabled)
-        pairs = zip(self.rows, chances, strict=True)
-        return [self._window(row, chance, size) for row, chance in pairs]
+        if gate.enabled:
+            size = best_plan(candidates, self.curve, gate.budget.steps, gate.stall).size
+        else:
+            size = max(each.known + each.limit for each in candidates)
+        pairs = zip(self.rows, candidates, strict=True)
+        return [self._window(row, candidate, size) for row, candidate in pairs]
 
-    def _chance(self, row: Row) -> Chance:
+    def _candidate(self, row: Row) -> Candidate:
         """What a row could put into the next window, and who would fill it."""
         course, row.drafts = row.course, False
         if row.first is not None:
-            return Chance(1)
+            return Candidate()
         if not row.backlog:
             row.offer = offer = course.ask()
             if offer is not None and offer.policy is Policy.ASSERT:
                 self._assert(row, offer, wasted_sample=False)
         known = len(course.session.tokens) - course.forwarder.held + len(row.backlog)
         if row.backlog:
-            return Chance(known)
+            return Candidate(known)
         offer, drafting, room = row.offer, course.drafting, course.room()
-        deepest = drafting.limit(room) if drafting is not None else 0
-        if offer is not None and (not deepest or course.plan_offer(offer).depth):
-            acceptance, evidence = offer.seat.acceptance, offer.evidence
-            limit = max(min(len(offer.ids), room), 0)
-            return Chance(known, limit, lambda i: acceptance.rate(evidence + i))
-        if drafting is None or not deepest:
-            return Chance(known)
+        may_draft = drafting is not None and drafting.limit(room) > 0
+        if offer is not None and (not may_draft or course.plan_offer(offer).depth):
+            return course.candidate(offer, known=known)
+        if drafting is None or not may_draft:
+            return Candidate(known)
         row.drafts = True
-        telling = drafting.telling(course.gate, room) / self._curve_of_one.cost(len(self.rows))
-        cost = self._draft_cost(row) + telling
-        return Chance(known, deepest, drafting.drafter.acceptance.rate, cost)
-
-    def _draft_cost(self, row: Row) -> float:
-        """Of one draft for a row, in plain steps of all rows."""
-        drafting = row.course.drafting
-        cost = drafting.draft_cost if drafting is not None else 0.0
-        return cost / self._curve_of_one.cost(len(self.rows))
+        one = self._curve_of_one
+        candidate = drafting.candidate(one, room)
+        share = candidate.draft_cost / one.cost(len(self.rows))
+        return evolve(candidate, known=known, draft_cost=share, proven=0)
 
     def _assert(self, row: Row, offer: Offer, *, wasted_sample: bool) -> None:
         row.course.account_span(offer, wasted_sample=wasted_sample)
         row.backlog, row.origin = list(offer.ids), offer.proposal.origin
         row.offer = None
 
-    def _window(self, row: Row, chance: Chance, size: int) -> RowWindow:
+    def _window(self, row: Row, candidate: Candidate, size: int) -> RowWindow:
         course = row.course
         tokens, held = course.session.tokens, course.forwarder.held
         want_known = course.want_logprobs or course.forwarder.shows_asserted
         if row.backlog:
             known = [*tokens[held:], *row.backlog][:size]
-            return RowWindow(known, (), want_known, more_known=len(known) < chance.known)
-        depth = min(size - 1, chance.limit)
+            return RowWindow(known, (), want_known, more_known=len(known) < candidate.known)
+        depth = min(size - 1, candidate.limit)
         if row.drafts and course.drafting is not None:
             return RowWindow(tokens[held:], self._drafts(row, course.drafting, depth))
         return RowWindow(tokens[held:], row.offer.ids[:depth] if row.offer else ())
@@ -180,7 +173,7 @@ class RowLoop:
     def _drafts(row: Row, drafting: Drafting, depth: int) -> Sequence[int] | mx.array:
         """Ask a row's drafter, or let it rest."""
         course = row.course
-        depth = depth or drafting.tried(course.gate, course.room())
+        depth = depth or drafting.explored(course.gate, course.room())
         row.drafts = depth > 0
         if not depth:
             drafting.left_out += course.gate.enabled
@@ -218,37 +211,29 @@ class RowLoop:
         seconds: float,
     ) -> None:
         """Book what the drafts of a round of so many seconds won or lost, as one row does."""
-        counts = [
-            (len(window.known), len(values), said.accepted)
+        outcomes = [
+            Outcome(len(window.known), len(values), said.accepted)
             for window, (said, values) in zip(windows, judged, strict=True)
         ]
-        budget, curve = self.rows[0].course.gate.budget, self.curve
-        budget.earn()
-        if not any(drafted for _, drafted, _ in counts):
+        gate, curve = self.rows[0].course.gate, self.curve
+        gate.budget.refill()
+        if not any(outcome.drafted for outcome in outcomes):
             return
-        pairs = list(zip(self.rows, counts, strict=True))
-        own = [drafted * self._draft_cost(row) for row, (_, drafted, _) in pairs if row.drafts]
-        size = max(window.size for window in windows)
-        cost = None
-        if curve.step_ms and not curve.fixed:
-            seconds -= self._told_s()
-            cost = min(seconds * 1e3 / curve.step_ms, STALL * (curve.worst(size) + sum(own)))
-        won = won_by(counts, curve, sum(own), cost)
-        budget.book(won)
+        told_s = sum(row.course.told_s() for row in self.rows)
+        pairs = list(zip(self.rows, outcomes, strict=True))
+        own = [outcome.drafted * self._draft_cost(row) for row, outcome in pairs if row.drafts]
+        bound = curve.bound(max(window.size for window in windows)) + sum(own)
+        seconds = max(seconds - told_s, 0.0)
+        won = gate.charge(outcomes, curve, drafting=sum(own), seconds=seconds, bound=bound)
         for row in self.rows:
             if row.drafts and row.course.drafting is not None:
                 row.course.drafting.drafter.won(won / len(own))
 
-    def _told_s(self) -> float:
-        """Seconds that went into telling drafters; what their fund did not cover is booked."""
-        told_s = 0.0
-        for row in self.rows:
-            drafting = row.course.drafting
-            if drafting is not None:
-                told_s += drafting.told_s
-                drafting.told_s = 0.0
-                row.course.gate.budget.book(-drafting.drafter.owes())
-        return told_s
+    def _draft_cost(self, row: Row) -> float:
+        """Of one draft for a row, in plain steps of all rows."""
+        drafting = row.course.drafting
+        cost = drafting.drafter.cost or 0.0 if drafting is not None else 0.0
+        return cost / self._curve_of_one.cost(len(self.rows))
 
     def _entered(
         self, row: Row, window: RowWindow, said: Judged, values: list[int]
@@ -378,7 +363,7 @@ class RowLoop:
 
     def _learn(self) -> None:
         gate = self.rows[0].course.gate
-        gate.budget.earn()
+        gate.budget.refill()
         if self._clock.step_s and not self.curve.fixed:
             self.curve.observe(1, self._clock.step_s * 1e3)
 
@@ -391,9 +376,4 @@ class RowLoop:
     @property
     def curve(self) -> CostCurve:
         """Costs for as many rows as there are now."""
-        one, count = self._curve_of_one, len(self.rows)
-        basis, curve = self._curves.get(count, (None, None))
-        if curve is None or basis is not one:
-            curve = curve_for_rows(one, count)
-            self._curves[count] = one, curve
-        return curve
+        return self._curve_of_one.for_rows(len(self.rows))

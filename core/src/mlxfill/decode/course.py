@@ -6,16 +6,15 @@ for each.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 from attrs import define
 
-from mlxfill.policy.constants import INTEREST, STALL
-from mlxfill.policy.plan import NOTHING, Gate, Plan
+from mlxfill.policy.clock import StepClock
+from mlxfill.policy.plan import Candidate, Gate, Outcome, Plan
 from mlxfill.request.results import SAMPLED
-from mlxfill.stats.counters import COST, END, JUDGED, Counters, StepClock
+from mlxfill.stats.counters import COST, END, JUDGED, Counters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from mlxfill.request.results import FinishReason
 
 CLEAR_EVERY = 256
-MOST_UNASKED = 64
-"""Tokens for which sources are not asked, at most."""
 
 
 @define
@@ -71,6 +68,7 @@ class Course:
         self.want_logprobs, self.append_chunk = want_logprobs, append_chunk
         self.waited_s = 0.0
         self.clock, self.even, self.uneven = StepClock(), True, False
+        self.rewound = False  # the last window: taking back may be under way
         self._unasked, self._asking, self.spent_s = 0, 0.0, 0.0
         self._uncleared = 0
         self._burst_open = False
@@ -109,16 +107,19 @@ class Course:
 
     def plan_offer(self, offer: Offer) -> Plan:
         """How much of an offer to verify now."""
-        limit = min(len(offer.ids), self.room())
-        if limit <= 0 or self.gate.blind:
-            return NOTHING
-        return self.gate.plan(offer.seat.acceptance, offer.evidence, limit)
+        if self.gate.recalibrates:
+            return Plan()
+        return self.gate.plan_offer(self.candidate(offer), due=offer.seat.acceptance.retry.due)
+
+    def candidate(self, offer: Offer, skipped: int = 0, known: int = 1) -> Candidate:
+        """What an offer could put into a window, without its first ``skipped`` ids."""
+        acceptance, matched = offer.seat.acceptance, offer.evidence + skipped
+        limit = max(min(len(offer.ids), self.room()) - skipped, 0)
+        return Candidate(known, limit, lambda at: acceptance.rate(matched + at))
 
     def wants_hot(self, offer: Offer | None) -> bool:
         """Whether to wait for the sample in flight before anything else is dispatched."""
-        if offer is not None and self.promising(offer):
-            return True
-        if self.session.near():
+        if self.starts_hot(offer):
             return True
         drafting = self.drafting
         if drafting is None or drafting.silence > 0:
@@ -127,81 +128,78 @@ class Course:
 
     def starts_hot(self, offer: Offer | None) -> bool:
         """The same of the first of several steps, when no drafter is in question."""
-        return self.session.near() or (offer is not None and self.promising(offer))
+        return (offer is not None and self.promising(offer)) or self.session.near()
 
     def promising(self, offer: Offer) -> bool:
         """Whether waiting for the sample in flight is worth the overlap that it costs."""
-        if not self.gate.enabled or self.gate.blind:
-            return not self.gate.enabled
-        acceptance, evidence = offer.seat.acceptance, offer.evidence
-        limit = min(len(offer.ids), self.room()) - 1
-        plan = self.gate.plan(acceptance, evidence + 1, limit)
-        worth_it = plan.tries or acceptance.rate(evidence) * plan.gain > self.gate.bubble
-        return worth_it and self.gate.bubble <= self.gate.budget.steps
+        gate, acceptance = self.gate, offer.seat.acceptance
+        if not gate.enabled:
+            return True
+        if gate.recalibrates or gate.stall > gate.budget.steps:
+            return False
+        plan = gate.plan_offer(self.candidate(offer, skipped=1), due=acceptance.retry.due)
+        return plan.explores or acceptance.rate(offer.evidence) * plan.gain > gate.stall
 
     def rest_sources(self, offer: Offer | None) -> Offer | None:
         """After an answer that leads to nothing: ask no more for a while where that costs too much.
 
         Where the host is slower than the device, asking takes time that the budget has to pay for;
-        when it is used up they are asked as often as interest pays for.
+        when it is used up they are asked as often as refills pay for.
         """
         budget, self._unasked = self.gate.budget, 0
         if budget.steps > 0 or not self._asking or not self.session.may_rest:
             return offer
-        self._unasked = min(math.ceil((self._asking - budget.steps) / INTEREST), MOST_UNASKED)
+        self._unasked = budget.refilled_after(self._asking)
         self.session.rest()
         return None
 
     # --- what it cost ---------------------------------------------------------------------
 
-    def book_round(
-        self, drafted: int, accepted: int, worst: float, draft_cost: float = 0.0
-    ) -> float:
+    def book_round(self, drafted: int, accepted: int, bound: float, drafting: float = 0.0) -> float:
         """A window was read: book the time since the last token; the steps that it won.
 
-        ``worst``: steps that it might have cost; ``draft_cost``: of a draft, where no clock tells.
+        ``bound``: steps that it might have cost; ``drafting``: of its drafts, where no clock tells.
         """
         self.clock.read()
         self.uneven = True
         self.session.spent()  # is in the time of the round
-        gate, told_s = self.gate, self._told_s()
-        gate.budget.earn(1 + accepted)
-        before = gate.budget.steps
-        if gate.timed and self.clock.lap_s:
-            return self._charge(1 + accepted, worst, told_s)
-        self.spent_s = 0.0
-        gate.settle(drafted, accepted, draft_cost)
-        return gate.budget.steps - before
+        self.gate.budget.refill(1 + accepted)
+        return self._charge(Outcome(1, drafted, accepted), bound, drafting)
 
     def book_step(self) -> None:
         """A step was read: free, unless something kept it from overlapping with the last one."""
         self.even, self.uneven = not self.uneven, False
         spent, gate = self.session.spent(), self.gate
-        if not gate.timed or not gate.enabled:
+        gate.stepped()
+        if not gate.timed:
             return
         if not self.even and self.clock.lap_s:
-            self._charge(1, 1.0, self._told_s())
+            self._charge(Outcome(1, 0, 0), 1.0)
         elif self.even:
             hidden = self.waited_s > spent
             self._asking = 0.0 if hidden else spent * 1e3 / gate.curve.step_ms
-            gate.budget.book(-self._asking)
+            gate.budget.spend(self._asking)
 
-    def _told_s(self) -> float:
+    def told_s(self) -> float:
         """Seconds that went into telling the drafter; what its fund did not cover is booked."""
         drafting = self.drafting
         if drafting is None:
             return 0.0
         told_s, drafting.told_s = drafting.told_s, 0.0
-        self.gate.budget.book(-drafting.drafter.owes())
+        self.gate.budget.spend(drafting.drafter.owes())
         return told_s
 
-    def _charge(self, tokens: int, worst: float, told_s: float) -> float:
+    def _charge(self, outcome: Outcome, bound: float, drafting: float = 0.0) -> float:
         """Book the time since the last token, but for what telling the drafter took."""
-        clock = self.clock
+        clock, gate = self.clock, self.gate
         # A consumer works while a step is in flight, and not beside a window; but it may be away.
-        absent_s = max(clock.away_s - tokens * self.gate.curve.step_ms / 1e3, 0.0)
-        self.spent_s = clock.lap_s - told_s - absent_s
-        return self.gate.charge(self.spent_s, tokens, STALL * worst)
+        plain_s = (1 + outcome.accepted) * gate.curve.step_ms / 1e3
+        absent_s = max(clock.away_s - plain_s, 0.0)
+        told_s = self.told_s()
+        self.spent_s = max(clock.lap_s - told_s - absent_s, 0.0)
+        return gate.charge(
+            [outcome], gate.curve, drafting=drafting, seconds=self.spent_s, bound=bound
+        )
 
     def handed(self, tokens: Iterable[Emitted]) -> Iterator[Emitted]:
         """The same tokens, while the clock knows that the consumer has the turn."""

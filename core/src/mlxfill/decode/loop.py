@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from mlxfill.contracts import Policy
 from mlxfill.decode.course import Course, Emitted, Ending
 from mlxfill.model.reading import one_id, row
-from mlxfill.policy.plan import NOTHING
+from mlxfill.policy.clock import StepClock
+from mlxfill.policy.plan import Plan
 from mlxfill.request.results import SAMPLED
-from mlxfill.stats.counters import StepClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,24 +56,24 @@ class DecodeLoop(Course):
         offer = self.ask()
         if offer is not None and offer.policy is Policy.ASSERT:
             return self._inject(offer, None)
-        plan = self.plan_offer(offer) if offer else NOTHING
+        plan = self.plan_offer(offer) if offer else Plan()
         if offer and plan.depth:
-            return self._verify(offer, plan.depth, tries=plan.tries)
+            return self._verify(offer, plan.depth, explores=plan.explores)
         drafting = self.drafting
         drafts = self._draft(drafting) if drafting else ()
         if drafting and len(drafts):
             return self._draft_round(drafting, drafts, offer)
         return self._cold(offer)
 
-    def _verify(self, offer: Offer, depth: int, *, tries: bool) -> Iterator[Emitted]:
+    def _verify(self, offer: Offer, depth: int, *, explores: bool) -> Iterator[Emitted]:
         """Window of the pending token and the first ``depth`` ids of a source's offer."""
         started = time.perf_counter()
         if self.forwarder.phases is not None:
             self.forwarder.phases.begin()
         judged, values = self._judge(offer.ids[:depth], offer.proposal.origin)
-        won = self.book_round(depth, judged.accepted, self.gate.curve.worst(1 + depth))
-        self.gate.observed(1 + depth, (time.perf_counter() - started) * 1e3)
-        if tries:
+        won = self.book_round(depth, judged.accepted, self.gate.curve.bound(1 + depth))
+        self.gate.curve.observe(1 + depth, (time.perf_counter() - started) * 1e3)
+        if explores:
             offer.seat.acceptance.retry.begin()
         if won > 0:
             offer.seat.acceptance.retry.paid()
@@ -99,12 +99,13 @@ class DecodeLoop(Course):
         self, drafting: Drafting, drafts: Sequence[int] | mx.array, offer: Offer | None
     ) -> Iterator[Emitted]:
         """Window of the pending token and what the drafter guesses."""
-        cost = drafting.cost_now(self.gate, len(drafts))
+        drafter, curve, rewound = drafting.drafter, self.gate.curve, self.rewound
         judged, values = self._judge(drafts, drafting.origin)
-        depth, curve, proven = len(values), self.gate.curve, drafting.drafter.proven
-        size_cost = curve.cost(1 + depth) if depth <= proven else curve.worst(1 + depth)
-        won = self.book_round(depth, judged.accepted, size_cost + depth * cost, cost)
-        drafting.drafter.won(won)
+        depth = len(values)
+        size_cost = (curve.cost if depth <= drafter.proven else curve.bound)(1 + depth)
+        cost = depth * drafter.draft_cost(curve, self.gate.stall)
+        won = self.book_round(depth, judged.accepted, size_cost + cost, cost)
+        drafter.won(won)
         if offer is not None:
             self.follow(offer, judged.sampled)
         if self.session.on_drafts is not None:
@@ -114,13 +115,16 @@ class DecodeLoop(Course):
         )
         if self.forwarder.phases is not None:
             self.forwarder.phases.end("commit")
-        drafting.timed(depth, self.spent_s)
+        if depth and self.spent_s:
+            drafter.timed(depth, self.spent_s * 1e3, rewound=rewound)
         yield from self.handed(self.emit_judged(values, judged, drafting.origin))
 
     def _judge(self, drafts: Sequence[int] | mx.array, origin: str) -> tuple[Judged, list[int]]:
         tokens = self.session.tokens
         judged, values = self.forwarder.judge(tokens[-1:], drafts, len(tokens) - 1, tokens)
         self.tally(origin, len(values), judged.accepted)
+        self.rewound = judged.accepted < len(values)
+        self.gate.curve.windows += 1
         return judged, values
 
     # --- cold: a step is in flight ------------------------------------------------------
@@ -197,10 +201,10 @@ class DecodeLoop(Course):
         return token
 
     def _learn(self, clock: StepClock, steps: int) -> None:
-        self.gate.budget.earn(steps)
+        self.gate.budget.refill(steps)
         if clock.step_s and self.even and not self.gate.curve.fixed:
-            self.gate.observed(1, clock.step_s * 1e3)
-            self.gate.bubble = min(self.forwarder.build_s / clock.step_s, 1.0)
+            self.gate.curve.observe(1, clock.step_s * 1e3)
+            self.gate.curve.stall = min(self.forwarder.build_s / clock.step_s, 1.0)
 
     # --- asserted spans ---------------------------------------------------------------------
 

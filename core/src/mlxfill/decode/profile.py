@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from mlxfill.model.fingerprint import fingerprint
 from mlxfill.policy.acceptance import AcceptanceStats
 from mlxfill.policy.budget import SpeculationBudget
-from mlxfill.policy.calibration import curve_for, store
+from mlxfill.policy.calibration import curve_for, estimated_cost, store
 from mlxfill.policy.cost import CostCurve
-from mlxfill.proposals.drafter import estimated_cost, most_drafts
+from mlxfill.policy.drafter import most_drafts
 from mlxfill.rewind.window import prove_rewind
 from mlxfill.rows.proof import Readings, prove_readings, prove_rows
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
     from mlxfill.model.team import Team
-    from mlxfill.proposals.drafter import Drafter
+    from mlxfill.policy.drafter import Drafter
     from mlxfill.rewind.window import MakeRewinder
 
 

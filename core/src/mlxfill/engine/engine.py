@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mlxfill.forward.runner import Forwarder
     from mlxfill.model.reading import Stream
     from mlxfill.policy.cost import CostCurve
-    from mlxfill.proposals.drafter import Drafter
+    from mlxfill.policy.drafter import Drafter
     from mlxfill.request.keywords import PromptInput, RequestOptions, ResumeOptions
     from mlxfill.request.options import Options
     from mlxfill.request.results import Piece, Result

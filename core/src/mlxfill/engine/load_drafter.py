@@ -12,7 +12,7 @@ from mlxfill.loading.formats import QWEN_MTP, folder_format
 from mlxfill.nearest import did_you_mean, plugin_meant
 from mlxfill.plugins.advice import project_plugins
 from mlxfill.plugins.faults import one_line, recorded
-from mlxfill.proposals.drafter import Drafter
+from mlxfill.policy.drafter import Drafter
 
 if TYPE_CHECKING:
     import os

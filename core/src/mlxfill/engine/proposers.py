@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mlxfill.contracts import Fault
 from mlxfill.errors import DrafterError
 from mlxfill.plugins.faults import charge
-from mlxfill.proposals.drafter import most_drafts
+from mlxfill.policy.drafter import most_drafts
 from mlxfill.proposals.drafting import Drafting
 from mlxfill.proposals.session import Seat
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from mlxfill.engine.resources import Resources
     from mlxfill.forward.constraint import Holder
     from mlxfill.forward.runner import Forwarder
+    from mlxfill.policy.drafter import Drafter
     from mlxfill.prefix_cache.prefilled import Held
-    from mlxfill.proposals.drafter import Drafter
     from mlxfill.request.options import Options
 
 

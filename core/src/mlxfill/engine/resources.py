@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from mlxfill.model.target import Target
     from mlxfill.model.team import Team
     from mlxfill.plugins import PluginManager
+    from mlxfill.policy.drafter import Drafter
     from mlxfill.prefix_cache.boundaries import Starts
     from mlxfill.prefix_cache.store import PromptStore
-    from mlxfill.proposals.drafter import Drafter
     from mlxfill.rewind.window import MakeRewinder
 
 

@@ -5,45 +5,42 @@ from __future__ import annotations
 from attrs import define, field
 
 from mlxfill.policy.budget import RetrySchedule
-from mlxfill.policy.constants import BUCKETS, DECAY, PRIOR, PRIOR_WEIGHT
+from mlxfill.policy.constants import DECAY, PRIOR, TRAINED, WEIGHT
 
-_BUCKET_OF = [max(i for i, low in enumerate(BUCKETS) if low <= s) for s in range(BUCKETS[-1])]
+_BUCKETS = tuple(PRIOR)
+_BUCKET_OF = [max(i for i, low in enumerate(_BUCKETS) if low <= n) for n in range(_BUCKETS[-1])]
 
 
-def bucket_of(evidence: int) -> int:
-    """Statistics bucket of a position that ``evidence`` right tokens led up to."""
-    return _BUCKET_OF[evidence] if evidence < len(_BUCKET_OF) else len(BUCKETS) - 1
+def bucket_of(match_length: int) -> int:
+    """Statistics bucket of a position that ``match_length`` right tokens led up to."""
+    return _BUCKET_OF[match_length] if match_length < len(_BUCKET_OF) else len(_BUCKETS) - 1
 
 
 @define
 class AcceptanceStats:
-    """How likely the next proposed id is right, by how many right ones led up to it.
+    """How likely a producer's next id is right, by how many right ones led up to it.
 
-    One object a producer; ``retry`` says when it is tried although it seems not to pay.
-    Exponential decay per bucket; a prior speaks until there is evidence.  Positions judged while
-    the gate is closed count as well: a plain step tells for free whether the proposal's first id
-    was right.
+    ``retry`` says when it is tried although it seems not to pay.  Exponential decay per bucket; a
+    prior speaks until there is evidence.  Positions judged while the gate is closed count as well:
+    a plain step tells for free whether the proposal's first id was right.
     """
 
-    trials: list[float] = field(factory=lambda: [PRIOR_WEIGHT] * len(BUCKETS))
-    hits: list[float] = field(factory=lambda: [PRIOR_WEIGHT * p for p in PRIOR])
+    trials: list[float] = field(factory=lambda: [WEIGHT] * len(_BUCKETS))
+    hits: list[float] = field(factory=lambda: [WEIGHT * rate for rate in PRIOR.values()])
     retry: RetrySchedule = field(factory=RetrySchedule)
 
-    def rate(self, evidence: int) -> float:
-        """Estimated probability that the id after ``evidence`` right ones is right."""
-        at = bucket_of(evidence)
+    @classmethod
+    def trained(cls) -> AcceptanceStats:
+        """Of a trained drafter: hopes are high at first, but one round counts as much."""
+        return cls([1.0] * len(_BUCKETS), [TRAINED] * len(_BUCKETS))
+
+    def rate(self, match_length: int) -> float:
+        """Estimated probability that the id after ``match_length`` right ones is right."""
+        at = bucket_of(match_length)
         return self.hits[at] / self.trials[at]
 
-    def expected(self, depth: int) -> float:
-        """Tokens that a round of ``depth`` ids yields."""
-        total = alive = 1.0
-        for right in range(depth):
-            alive *= self.rate(right)
-            total += alive
-        return total
-
-    def record(self, evidence: int, hit: bool) -> None:
+    def record(self, match_length: int, hit: bool) -> None:
         """One judged position."""
-        at = bucket_of(evidence)
+        at = bucket_of(match_length)
         self.trials[at] = self.trials[at] * DECAY + 1.0
         self.hits[at] = self.hits[at] * DECAY + hit

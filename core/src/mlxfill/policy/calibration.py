@@ -14,37 +14,34 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 
 from mlxfill.disturbance import other_programs
-from mlxfill.model.reading import parameters
+from mlxfill.model.reading import parameters, weight_bytes
+from mlxfill.policy.constants import BUSY, CALIBRATION_S, ENOUGH, NEWEST, SIZES
 from mlxfill.policy.cost import CostCurve, points_from
 from mlxfill.rewind.window import CacheWindow
+from mlxfill.sampling import Chooser, Sampling
 from mlxfill.whole import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from mlxfill.contracts import DraftProvider, DraftRows
+    from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
     from mlxfill.model.team import Team
 
     Clock = Callable[[], float]
 
-CONTEXT = 8
-STEPS = 4
-MEASURED = (8, 2, 4, 16, 32)
-ALWAYS = (1, 8)
-BUDGET_S = 0.5
-REPEATS = 4
-"""The best of as many times counts, as far as the budget allows."""
-GLANCES, GLANCED = 3, 8
-"""How often, at most, a window of how many ids is timed to see whether a stored curve is right."""
-GLANCE_S = 0.5
-"""After that the times of a slow model are believed at once: its start waits for them."""
-SUSPECT = 1.3
-"""A stored window that costs so many times more than one of now was measured on a busy machine."""
+CONTEXT = SIZES[0]
+"""Tokens in the caches while windows are timed."""
+STEPS = ENOUGH + 1
+"""Forwards of one id in a row: one of them may be a stall.  The best of as many times counts."""
 FORMAT = 1
 
 
-def curve_for(target: Target, team: Team | None = None, budget_s: float = BUDGET_S) -> CostCurve:
+def curve_for(
+    target: Target, team: Team | None = None, budget_s: float = CALIBRATION_S
+) -> CostCurve:
     """The stored curve of this model on this device, or a new one measured now.
 
     One that was measured on a busy machine would close the gate for good.  It is stored as
@@ -58,7 +55,7 @@ def curve_for(target: Target, team: Team | None = None, budget_s: float = BUDGET
         return curve
     known = stored(target)
     if known is not None:
-        least = known.cost(GLANCED) / SUSPECT
+        least = known.cost(SIZES[0]) / BUSY
         if glance(target, least) >= least:
             return known
     curve = measure(target, budget_s)
@@ -135,7 +132,7 @@ def device_facts() -> dict[str, Any]:
 
 
 def measure(
-    target: Target, budget_s: float = BUDGET_S, clock: Clock = time.perf_counter
+    target: Target, budget_s: float = CALIBRATION_S, clock: Clock = time.perf_counter
 ) -> CostCurve:
     """Time forwards of 1, 8, 2, ... ids on a short context until ``budget_s`` is spent.
 
@@ -151,9 +148,9 @@ def measure(
     # Whatever else the machine does makes a time longer, never shorter.
     best: dict[int, float] = {}
     rewinds: dict[int, float] = {}
-    for again in range(REPEATS):
-        for n in (1, *MEASURED):
-            must = n in ALWAYS and not again
+    for again in range(STEPS):
+        for n in (1, *SIZES):
+            must = n in {1, SIZES[0]} and not again
             if not must and clock() - started + _expected(n, best) > budget_s:
                 continue
             if n == 1:
@@ -172,7 +169,7 @@ def _expected(n: int, best: Mapping[int, float]) -> float:
 
 
 def glance(target: Target, least: float = math.inf) -> float:
-    """Relative cost of a window of ``GLANCED`` ids as a few forwards show it; 1.0 at least.
+    """Relative cost of a window of ``SIZES[0]`` ids as a few forwards show it; 1.0 at least.
 
     Infinite where nothing can be taken back.
 
@@ -187,9 +184,9 @@ def glance(target: Target, least: float = math.inf) -> float:
     windows: list[float] = []
     while True:
         steps.append(_step_seconds(target, window.cache, 2, clock))
-        windows.append(_time(window, GLANCED, clock)[0])
+        windows.append(_time(window, SIZES[0], clock)[0])
         cost = max(min(windows) / min(steps), 1.0)
-        if cost >= least or len(windows) == GLANCES or clock() - started >= GLANCE_S:
+        if cost >= least or len(windows) == ENOUGH or clock() - started >= CALIBRATION_S:
             return cost
 
 
@@ -226,3 +223,90 @@ def _time(window: CacheWindow, n: int, clock: Clock) -> tuple[float, float]:
     window.rewind(n // 2)
     mx.eval([c.state for c in window.cache])
     return forwarded - start, clock() - forwarded
+
+
+# --- what a draft costs ---------------------------------------------------------------------------
+
+
+def measured_cost(
+    target: Target,
+    provider: DraftProvider,
+    depth: int,
+    stream: Stream,
+    clock: Clock | None = None,
+) -> float:
+    """Cost of one draft in plain steps: a chain of ``depth`` drafts against a step, timed now.
+
+    The better of a few runs on a short context.  Raises what the provider raises.
+    """
+    rows = provider.open(target, Chooser(Sampling(seed=0)), [None])
+    try:
+        with mx.stream(stream):
+            return _measured(target, rows, depth, clock or time.perf_counter)
+    finally:
+        rows.close()
+
+
+def estimated_cost(  # noqa: PLR0913, PLR0917 - what is timed, and how
+    target: Target,
+    provider: DraftProvider,
+    depth: int,
+    stream: Stream,
+    curve: CostCurve | None,
+    clock: Clock | None = None,
+) -> float:
+    """Cost of one draft in plain steps: measured where it decides whether to draft.
+
+    ``curve`` None: nothing is gated.  A drafter that cannot be timed costs what its weights
+    weigh against the target's.
+    """
+    share = min(max(provider.weights_bytes / max(weight_bytes(target.model), 1), 0.0), 1.0)
+    could_pay = curve is not None and curve.cost(1 + depth) < 1 + depth
+    if not could_pay or not provider.weights_bytes:
+        return share
+    try:
+        return measured_cost(target, provider, depth, stream, clock)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a plugin may raise anything; requests will tell
+        return share
+
+
+def _measured(target: Target, rows: DraftRows, depth: int, clock: Clock) -> float:
+    ids = mx.arange(CONTEXT)[None] % target.vocab_size
+    width = target.hidden_size * len(rows.tap_layers)
+    taps = mx.zeros((1, CONTEXT, width), target.dtype) if width else None
+    rows.prefill(ids, taps)
+    cache = target.new_cache()
+    mx.eval(target.forward(ids, cache), [c.state for c in cache])
+    position = CONTEXT + 1  # of the first draft; each round below keeps its pending token only
+    _timed_draft(rows, depth, position, taps, clock)  # the first of a kind also loads kernels
+    _plain_step(target, cache, clock)
+    steps: list[float] = []
+    drafts: list[float] = []
+    started = clock()
+    while len(steps) < ENOUGH or (
+        len(steps) < NEWEST and clock() - started < CALIBRATION_S / NEWEST
+    ):
+        steps.append(_plain_step(target, cache, clock))
+        position += 1
+        drafts.append(_timed_draft(rows, depth, position, taps, clock))
+    return min(drafts) / min(steps)
+
+
+def _plain_step(target: Target, cache: list[Any], clock: Clock) -> float:
+    started = clock()
+    mx.eval(mx.argmax(target.forward(mx.ones((1, 1), mx.int32), cache), axis=-1))
+    return clock() - started
+
+
+def _timed_draft(
+    rows: DraftRows, depth: int, position: int, taps: mx.array | None, clock: Clock
+) -> float:
+    """Seconds a draft of a chain that is refused."""
+    started = clock()
+    (draft,) = rows.draft([1], depth, [position])
+    mx.eval(draft)
+    seconds = clock() - started
+    rows.commit([[1]], None if taps is None else taps[:, :1])
+    return seconds / max(len(draft), 1)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from statistics import median
+from statistics import median, median_low
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from mlxfill.policy.constants import FOLLOW, MANY, NEWEST, QUICKER, STALL
+from mlxfill.policy.constants import ENOUGH, NEWEST, OUTLIER, SIZES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @define
@@ -22,38 +22,26 @@ class CostCurve:
     ``points`` maps n to relative cost; between points it is interpolated, beyond the last one
     it continues with the slope of the whole curve.  ``fixed`` curves learn nothing: with one of
     them the number of forwards does not depend on the clock.  ``rewind`` is the cost of a rewind
-    relative to the window that it follows (0 for caches that are only trimmed).
+    relative to the window that it follows (0 for caches that are only trimmed).  ``windows``:
+    since a plain step was timed; ``stall``: the share of one that is lost when the host waits.
+
+    How deep the context is needs no point of its own: costs are relative to plain steps of now.
     """
 
     points: dict[int, float] = field(factory=lambda: {1: 1.0})
     rewind: float = 0.0
     fixed: bool = False
     seen: dict[int, int] = field(factory=dict, repr=False, eq=False)
+    windows: int = field(default=0, repr=False, eq=False)
+    stall: float = field(default=0.0, repr=False, eq=False)
     _table: list[float] = field(factory=list, repr=False, eq=False)
     _steps: deque[float] = field(factory=lambda: deque(maxlen=NEWEST), repr=False, eq=False)
-    _many: deque[float] = field(factory=lambda: deque(maxlen=MANY), repr=False, eq=False)
+    _rows: dict[int, CostCurve] = field(factory=dict, repr=False, eq=False)
 
     @property
     def step_ms(self) -> float:
-        """Wall time of a plain step: the median of the newest, 0 before the first."""
-        return median(self._steps) if self._steps else 0.0
-
-    @property
-    def mean_ms(self) -> float:
-        """The mean, stalls cut as those of rounds are: what a plain step costs in the long run.
-
-        Where the newest are quicker, the machine may have become so, and they say it.
-        """
-        if not self._many:
-            return 0.0
-        most, newest = STALL * self.step_ms, list(self._many)[-2:]
-        mean = sum(min(ms, most) for ms in self._many) / len(self._many)
-        return min(mean, QUICKER * max(newest))
-
-    @property
-    def quiet_step_ms(self) -> float:
-        """The same of steps that nothing else held up, to compare with ``quiet`` others."""
-        return quiet(self._steps) if self._steps else 0.0
+        """Wall time of a plain step: the median of the newest, 0 before there are enough."""
+        return median(self._steps) if len(self._steps) >= ENOUGH else 0.0
 
     @classmethod
     def free(cls) -> CostCurve:
@@ -65,30 +53,38 @@ class CostCurve:
         """A curve by which n ids cost n steps: speculation always off."""
         return cls({1: 1.0, 2: 2.0}, fixed=True)
 
+    def for_rows(self, rows: int) -> CostCurve:
+        """The curve of ``rows`` rows: a window of n ids in each is at first one of ``rows * n``.
+
+        It is kept, and refined by windows of as many rows.
+        """
+        if self.fixed or rows == 1:
+            return self
+        if rows not in self._rows:
+            sizes, base = sorted({1, *SIZES}), self.cost(rows)
+            points = {n: max(self.cost(rows * n) / base, 1.0) for n in sizes}
+            self._rows[rows] = CostCurve(points, rewind=self.rewind)
+        return self._rows[rows]
+
     def cost(self, n: int) -> float:
         """Relative cost of a window of ``n >= 1`` ids."""
         if n >= len(self._table):
-            self._extend(n)
+            sizes = sorted(self.points)
+            self._table += [self._at(each, sizes) for each in range(len(self._table), n + 1)]
         return self._table[n]
 
-    def worst(self, n: int) -> float:
+    def bound(self, n: int) -> float:
         """What a window of ``n`` ids may cost, as far as that was proven.
 
         Real windows prove sizes, their own and all below; each id beyond the largest may cost a
-        step, whatever was measured before the first request.
+        step, whatever was measured before the first request.  A second one is believed to cost
+        what was measured, if that is less.
         """
         if self.fixed or n in self.seen:
             return self.cost(n)
-        above = min((size for size in self.seen if size > n), default=None)
-        if above is not None:
-            return max(self.cost(n), min(self.cost(above), n))
-        below = max(self.seen, default=1)
-        return self.cost(below) + n - below
-
-    def _extend(self, n: int) -> None:
-        sizes = sorted(self.points)
-        while len(self._table) <= n:
-            self._table.append(self._at(len(self._table), sizes))
+        proven = max(self.seen, default=2)
+        known = self.cost(proven) if self.seen else min(self.cost(2), 2.0)
+        return known + n - proven if n >= proven else max(self.cost(n), min(known, n))
 
     def _at(self, n: int, sizes: Sequence[int]) -> float:
         if n in self.points:
@@ -112,31 +108,28 @@ class CostCurve:
             return
         if n == 1:
             self._steps.append(ms)
-            self._many.append(ms)
-            return
-        step_ms = self.step_ms
-        if not step_ms:
-            return
+            self.windows = 0
+        elif self.step_ms:
+            self._refine(n, ms / self.step_ms)
+
+    def _refine(self, n: int, steps: float) -> None:
         known, before = self.cost(n), self.seen.get(n, 0)
+        weight = max(1 / NEWEST, 1 / (2 + 2 * before))
         # An outlier (another process, a page fault) may not move the curve far at once.
-        cost = min(ms / step_ms, 3 * known)
-        fresh = known + max(FOLLOW, 0.5 / (1 + before)) * (cost - known)
-        self._correct_unproven((fresh - 1.0) / max(known - 1.0, 0.01))
-        self.points[n] = fresh
+        fresh = known + weight * (min(steps, OUTLIER * known) - known)
         self.seen[n] = before + 1
+        # Sizes that only the calibration knows were measured on the machine of that moment.  Dearer
+        # ones will show themselves, within the budget.
+        error = min(max((fresh - 1.0) / max(known - 1.0, 0.01), 1 / OUTLIER), 1.0)
+        for size in self.points.keys() - self.seen.keys() - {1}:
+            self.points[size] = 1.0 + error * (self.points[size] - 1.0)
+        self.points[n] = fresh
         self._table.clear()
 
-    def _correct_unproven(self, error: float) -> None:
-        """Sizes that only the calibration knows were measured on the machine of that moment."""
-        error = min(max(error, 1 / 3), 1.0)  # dearer ones will show themselves, within the budget
-        for size, cost in self.points.items():
-            if size > 1 and size not in self.seen:
-                self.points[size] = 1.0 + error * (cost - 1.0)
 
-
-def quiet(times: Collection[float]) -> float:
-    """A low one of some times: what else a machine does makes them longer, never shorter."""
-    return sorted(times)[len(times) // 4]
+def typical(times: Sequence[float]) -> float:
+    """A middle one of some times, the lower of two: machines are held up, never hurried."""
+    return median_low(times)
 
 
 def points_from(times: Mapping[int, float]) -> dict[int, float]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mlxfill.contracts import DraftCheckpoint, DraftRows
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
-    from mlxfill.proposals.drafter import Drafter
+    from mlxfill.policy.drafter import Drafter
 
 MOST_TAPS = 2048
 """Tokens whose taps are held for a drafter that may never need them, and most told at once."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,6 @@ JUDGED, COST, END, SHORT, UNSUPPORTED = "judged", "cost", "end", "short", "verif
 """What became of an offer: some of its ids were held against the target's choice (or appended
 unread), its window would have cost too much, the reply ended first, it had fewer than two ids, or
 the caches cannot be taken back."""
-
-AWAY = 0.2
-"""A step during which the consumer was away for more than this share of it is not timed."""
 
 
 @define
@@ -99,28 +95,3 @@ class Counters:
             kept.append(min(count, emitted))
             emitted -= count
         return kept
-
-
-class StepClock:
-    """Times pipelined steps from read to read; leaves out steps that the consumer held up."""
-
-    def __init__(self) -> None:
-        """Nothing timed yet; ``step_s`` 0: the last step is not to be counted."""
-        self.step_s = self.lap_s = self.away_s = 0.0
-        self._started = self._last_read = self._last_ready = 0.0
-
-    def start(self) -> None:
-        """The consumer is back."""
-        self._started = time.perf_counter()
-
-    def read(self) -> None:
-        """A token was read, ``lap_s`` after the last; the consumer was away for ``away_s``."""
-        now = time.perf_counter()
-        self.lap_s = now - self._last_read if self._last_read else 0.0
-        self.away_s = max(self._started - self._last_ready, 0.0)
-        self.step_s = self.lap_s if self.away_s < AWAY * self.lap_s else 0.0
-        self._last_read, self._started, self._last_ready = now, 0.0, 0.0
-
-    def ready(self) -> None:
-        """The consumer has the turn."""
-        self._last_ready = time.perf_counter()
