@@ -35,7 +35,10 @@ class Heads:
         self.loaded: list[Path | None] = []
 
     def kind(self, origin: str) -> DraftKind:
-        return DraftKind("heads", origin, lambda folder: (folder / "head").is_file(), self.load)
+        def detect(folder: Path) -> bool:
+            return (folder / "head").is_file()
+
+        return DraftKind("heads", origin, detect, self.load, subfolder="mtp")
 
     def load(self, artifact: Path | None, _target: TargetView, _settings: object) -> Any:
         self.loaded.append(artifact)
