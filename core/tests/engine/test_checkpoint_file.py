@@ -348,7 +348,7 @@ def test_what_was_killed_goes_on_as_if_nothing_had_happened(
     assert left == sorted(f"reply {n + 1}" for n in range(seed))
 
 
-class Holder:
+class ActiveConstraint:
     """Holds itself, and so a run, until Python looks for garbage."""
 
     def __init__(self, run: Run) -> None:
@@ -375,7 +375,7 @@ def test_a_run_that_is_collected_by_the_thread_that_writes_keeps_nobody_from_goi
     try:
         with engine_with(shared_model("llama")) as engine:
             run = engine.stream(PROMPT, checkpoint=file, checkpoint_every=2, **options)
-            holder = Holder(run)
+            holder = ActiveConstraint(run)
             for count in range(read):
                 next(run)
                 assert count < 4 or begun.wait(10)

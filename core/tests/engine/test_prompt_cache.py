@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
-from mlxfill.prefix_cache.store import Entry, PromptStore, common, packed
+from mlxfill.prefix_cache.store import Entry, PrefixCache, common, packed
 from mlxfill_testing import Guest, engine_with, plain, shared_model
 
 COUNT = 12
@@ -234,7 +234,7 @@ prompts = st.lists(st.integers(0, 2), min_size=1, max_size=12)
 def test_what_is_fetched_is_the_longest_beginning_that_is_kept(
     calls: list[tuple[list[int], bool]],
 ) -> None:
-    store = PromptStore(100, 1 << 30)
+    store = PrefixCache(100, 1 << 30)
     kept: list[list[int]] = []
     for ids, keeps in calls:
         if keeps:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mlxfill import Fault, Policy, Proposal
 from mlxfill.policy.acceptance import AcceptanceStats
-from mlxfill.proposals.session import Rules, Seat, Session
+from mlxfill.proposals.session import Rules, Session, SourceState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def session(
         "verify_supported": True,
         **rules,
     }
-    seats = [Seat(f"plugin-{i}", source, trusted) for i, source in enumerate(sources)]
+    seats = [SourceState(f"plugin-{i}", source, trusted) for i, source in enumerate(sources)]
     note = (faults if faults is not None else []).append
     return Session(list(PROMPT), budget, Rules(**settled), seats, note)
 
@@ -490,7 +490,7 @@ def test_two_sources_of_one_plugin_that_claim_to_be_equal_are_two() -> None:
             return True
 
     first, second = Same("never"), Same("propose")
-    seats = [Seat("one plugin", source, trusted=True) for source in (first, second)]
+    seats = [SourceState("one plugin", source, trusted=True) for source in (first, second)]
     table = session()
     table.seats = seats
     assert table.ask() is None

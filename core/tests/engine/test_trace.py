@@ -12,7 +12,7 @@ import pytest
 
 from full_disk import full_after
 from mlxfill import InputError, Policy, RowScheduler
-from mlxfill.forward.runner import Forwarder
+from mlxfill.forward.runner import TargetRunner
 from mlxfill.policy.cost import CostCurve
 from mlxfill.rewind.window import CacheWindow
 from mlxfill_testing import (
@@ -206,7 +206,7 @@ def test_plugins_are_told_of_faults(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_watched_without_a_trace() -> None:
     with engine_with(shared_model("llama"), source(0.7)) as engine:
         run = engine.stream(PROMPT, **OPTIONS)
-        assert type(run.state.forwarder) is Forwarder
+        assert type(run.state.forwarder) is TargetRunner
         assert (run.state.session.on_proposal, run.state.session.on_drafts) == (None, None)
 
 

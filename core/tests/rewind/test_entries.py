@@ -21,7 +21,7 @@ from mlx_lm.models.cache import (
 )
 
 from mlxfill import ModelError
-from mlxfill.rewind.entries import Restoring, builtin_rewinder, flat, is_plain
+from mlxfill.rewind.entries import GenericRewinder, builtin_rewinder, flat, is_plain
 from mlxfill_testing import differences
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class LedgerLayer(Layer):
 def test_what_a_model_made_itself_is_put_back_and_its_layer_called_again() -> None:
     entry = ledger([1, 2])
     layer = LedgerLayer(entry)
-    rewinder = Restoring(entry, layer)
+    rewinder = GenericRewinder(entry, layer)
     assert rewinder.needs_replay
     kept: list[int] = [1, 2]
     for ids, keep in (([3, 4, 5], 2), ([6, 7], 0), ([8, 9, 10], 3), ([11, 12], 1)):
@@ -256,7 +256,7 @@ def test_what_a_model_made_itself_is_not_held_longer_than_a_window(end: str) -> 
     entry.sums["anew"] = [mx.zeros(1 << 20)]
     mx.eval(entry.sums["anew"])
     layer = LedgerLayer(entry)
-    rewinder = Restoring(entry, layer)
+    rewinder = GenericRewinder(entry, layer)
     rewinder.begin()
     layer([1])
     entry.sums["anew"] = []

@@ -9,7 +9,7 @@ import pytest
 from mlx_lm.models.cache import ArraysCache, CacheList, KVCache
 
 from mlxfill import ModelError
-from mlxfill.model.hooks import LayerCall, Tape
+from mlxfill.model.hooks import LayerCall, LayerTrace
 from mlxfill.rewind.replay import TapedLayer, Window, cut, feeding_call
 
 SIZE, KEEP = 5, 2
@@ -127,18 +127,18 @@ X = mx.zeros((1, SIZE, 4))
 
 def test_the_one_block_that_takes_the_entry_is_called_not_its_layer() -> None:
     entry = KVCache()
-    tape = Tape([call("layer", X, entry), call("block", X, entry)])
+    tape = LayerTrace([call("layer", X, entry), call("block", X, entry)])
     assert feeding_call(tape, entry).layer == "block"
 
 
 def test_a_layer_that_has_no_block_is_called_itself() -> None:
     entry = KVCache()
-    assert feeding_call(Tape([call("layer", X, None, entry)]), entry).layer == "layer"
+    assert feeding_call(LayerTrace([call("layer", X, None, entry)]), entry).layer == "layer"
 
 
 def test_a_layer_whose_blocks_share_the_entry_is_called_whole() -> None:
     entry = ArraysCache(2)
-    tape = Tape([call(name, X, cache=entry) for name in ("layer", "time", "channel")])
+    tape = LayerTrace([call(name, X, cache=entry) for name in ("layer", "time", "channel")])
     assert feeding_call(tape, entry).layer == "layer"
 
 
@@ -161,16 +161,16 @@ def test_an_entry_is_found_wherever_it_was_handed_over(given: Any) -> None:
         LayerCall("found", **{**plain, **given(entry)}),
         LayerCall("after", (X, CacheList(KVCache(), other)), {"cache": [KVCache()]}),
     ]
-    assert feeding_call(Tape(calls), entry).layer == "found"
+    assert feeding_call(LayerTrace(calls), entry).layer == "found"
 
 
 def test_a_composite_is_found_where_all_its_parts_were_handed_over() -> None:
     whole = CacheList(KVCache(), ArraysCache(1))
     first, second = whole.caches
     half, full = call("half", X, first), call("full", X, first, second)
-    assert feeding_call(Tape([half, full]), whole).layer == "full"
+    assert feeding_call(LayerTrace([half, full]), whole).layer == "full"
     with pytest.raises(ModelError):
-        feeding_call(Tape([half]), whole)
+        feeding_call(LayerTrace([half]), whole)
 
 
 def test_entries_are_told_apart_by_identity() -> None:
@@ -186,15 +186,15 @@ def test_entries_are_told_apart_by_identity() -> None:
     entry, other = alike(), alike()
     own = call("own", X, entry)
     for not_it in (call("other", X, other), call("list", X, [other])):
-        assert feeding_call(Tape([own, not_it]), entry).layer == "own"
-        assert feeding_call(Tape([not_it, own, own]), entry).layer == "own"
+        assert feeding_call(LayerTrace([own, not_it]), entry).layer == "own"
+        assert feeding_call(LayerTrace([not_it, own, own]), entry).layer == "own"
     whole = CacheList(entry, alike())
     own, not_it = call("own", X, *whole.caches), call("other", X, other, alike())
-    assert feeding_call(Tape([own, not_it]), whole).layer == "own"
+    assert feeding_call(LayerTrace([own, not_it]), whole).layer == "own"
 
 
-@pytest.mark.parametrize("tape", [None, Tape([]), Tape([call("layer", X, KVCache())])])
-def test_an_entry_that_no_layer_was_given_is_named(tape: Tape | None) -> None:
+@pytest.mark.parametrize("tape", [None, LayerTrace([]), LayerTrace([call("layer", X, KVCache())])])
+def test_an_entry_that_no_layer_was_given_is_named(tape: LayerTrace | None) -> None:
     with pytest.raises(ModelError, match=r"^no decoder layer was called with this ArraysCache$"):
         feeding_call(tape, ArraysCache(1))
 
@@ -214,7 +214,7 @@ def test_a_layer_is_called_again_on_what_it_was_given_cut_to_what_stays() -> Non
     assert taped.window() == 0
     hidden, mask, weights = numbered(1, SIZE, 8), numbered(SIZE, SIZE + 4), numbered(3, SIZE, 2)
     named = {"attention_mask": mask, "weights": weights, "cache": entry}
-    window.size, window.tape = SIZE, Tape([LayerCall(Noting(), (hidden, "causal"), named)])
+    window.size, window.tape = SIZE, LayerTrace([LayerCall(Noting(), (hidden, "causal"), named)])
     assert taped.window() == SIZE
     taped.replay(KEEP)
     (((first, second), kwargs),) = heard

@@ -19,13 +19,13 @@ from attrs import define, evolve, field, frozen
 
 from mlxfill.contracts import Policy, Proposal
 from mlxfill.decode.loop import DecodeLoop
-from mlxfill.forward.runner import Judged
+from mlxfill.forward.runner import VerifyResult
 from mlxfill.policy.acceptance import AcceptanceStats
 from mlxfill.policy.cost import CostCurve
 from mlxfill.policy.drafter import Drafter
 from mlxfill.policy.plan import Gate
 from mlxfill.proposals.drafting import Drafting
-from mlxfill.proposals.session import Rules, Seat, Session
+from mlxfill.proposals.session import Rules, Session, SourceState
 from mlxfill.sampling import Chooser, Sampling
 from mlxfill_testing import Script, ScriptedDrafter
 
@@ -173,7 +173,7 @@ class Flying:
 
 
 class Target:
-    """Says a script; stands in the place of a ``Forwarder``."""
+    """Says a script; stands in the place of a ``TargetRunner``."""
 
     def __init__(self, machine: Machine, truth: Sequence[int], held: int) -> None:
         """``held``: tokens of ``truth`` in the caches."""
@@ -194,7 +194,7 @@ class Target:
 
     def judge(
         self, known: Sequence[int], drafts: Sequence[int], before: int, tokens: Sequence[int]
-    ) -> tuple[Judged, list[int]]:
+    ) -> tuple[VerifyResult, list[int]]:
         """A window."""
         self._at(len(tokens))
         said = self.truth[before + len(known) :][: len(drafts) + 1]
@@ -208,7 +208,7 @@ class Target:
         self.held += len(known) + accepted
         self.forwards += 1
         rows: Any = [None] * (len(drafts) + 1)
-        return Judged(list(said[: accepted + 1]), accepted, rows), list(drafts)
+        return VerifyResult(list(said[: accepted + 1]), accepted, rows), list(drafts)
 
     def _at(self, position: int) -> None:
         written = position - self.prompt
@@ -357,7 +357,7 @@ class Bench:
         script = Script(truth, arm.right if arm else 0.0, 1000 * self.seed + machine.replies)
         if arm is not None and self.drafter is None:
             source: Any = Source(machine, arm, script)
-            seats = [Seat("arm", source, trusted=False, acceptance=self.acceptance)]
+            seats = [SourceState("arm", source, trusted=False, acceptance=self.acceptance)]
         elif arm is not None and self.drafter is not None:
             provider = ScriptedDrafter(script=script, weights_bytes=1)
             rows: Any = Rows(provider.open(target, Chooser(Sampling(seed=0)), [None]), machine, arm)

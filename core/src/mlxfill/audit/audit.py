@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mlxfill.contracts import Event, Fault, Request
     from mlxfill.decode.run import Run
     from mlxfill.decode.runstate import RunState
-    from mlxfill.forward.runner import Forwarder
+    from mlxfill.forward.runner import TargetRunner
     from mlxfill.request.options import Options
 
 
@@ -147,7 +147,7 @@ class AuditedRun:
         self,
         run: Run,
         events: Sequence[Event],
-        forwarder: Callable[[Request, Options, list[Fault]], Forwarder],
+        forwarder: Callable[[Request, Options, list[Fault]], TargetRunner],
     ) -> None:
         """``events``: where those of the run arrive; ``forwarder`` makes another one for it.
 
@@ -192,7 +192,7 @@ class AuditedRun:
 
 class _Auditor:
     def __init__(
-        self, run: RunState, events: Sequence[Event], forwarder: Callable[[], Forwarder]
+        self, run: RunState, events: Sequence[Event], forwarder: Callable[[], TargetRunner]
     ) -> None:
         self._run, self._forwarder = run, forwarder
         self._prompt = list(run.request.prompt_ids)

@@ -13,7 +13,7 @@ from mlxfill.model.reading import one_float, one_id, row
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 
-    from mlxfill.forward.runner import Forwarder
+    from mlxfill.forward.runner import TargetRunner
 
 SIZES = (2, 4, 8, 16, 32)
 """Windows in turn, as different as those of a run: which kernel computes depends on the size."""
@@ -44,7 +44,7 @@ class Replay:
 
     def __init__(
         self,
-        make: Callable[[], Forwarder],
+        make: Callable[[], TargetRunner],
         prompt: Sequence[int],
         tokens: Sequence[int],
         embeddings: mx.array | None = None,
@@ -84,7 +84,7 @@ class Replay:
                 self._compare(rows, full)
                 rows.clear()
 
-    def _prefill(self, forwarder: Forwarder) -> Generator[None, None, tuple[mx.array, mx.array]]:
+    def _prefill(self, forwarder: TargetRunner) -> Generator[None, None, tuple[mx.array, mx.array]]:
         prompt, embeddings = self._prompt, self._embeddings
         options, before, end = forwarder.options, forwarder.unnamed, len(prompt) - 1
         # Where a snapshot was taken a chunk ended: caches that are quantized then read otherwise.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 from attrs import define, evolve, field
 
-from mlxfill.batch.runner import RowForwarder, RowWindow
+from mlxfill.batch.runner import BatchRunner, RowWindow
 from mlxfill.contracts import Policy
 from mlxfill.model.reading import ids as ids_of
 from mlxfill.model.reading import row as row_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mlxfill.decode.course import Course, Emitted
-    from mlxfill.forward.runner import Judged
+    from mlxfill.forward.runner import VerifyResult
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
     from mlxfill.policy.cost import CostCurve
@@ -71,7 +71,7 @@ class RowLoop:
 
     def __init__(self, target: Target, stream: Stream) -> None:
         """No rows yet; ``stream``: where the target computes."""
-        self.forwarder = RowForwarder(target, stream)
+        self.forwarder = BatchRunner(target, stream)
         self.rows: list[Row] = []
         self._flight: tuple[mx.array, mx.array] | None = None
         self._hot = False
@@ -207,7 +207,7 @@ class RowLoop:
     def _book(
         self,
         windows: Sequence[RowWindow],
-        judged: Sequence[tuple[Judged, list[int]]],
+        judged: Sequence[tuple[VerifyResult, list[int]]],
         seconds: float,
     ) -> None:
         """Book what the drafts of a round of so many seconds won or lost, as one row does."""
@@ -236,7 +236,7 @@ class RowLoop:
         return cost / self._curve_of_one.cost(len(self.rows))
 
     def _entered(
-        self, row: Row, window: RowWindow, said: Judged, values: list[int]
+        self, row: Row, window: RowWindow, said: VerifyResult, values: list[int]
     ) -> list[Emitted]:
         """Settle one row's part of a window and enter its tokens."""
         course, taps = row.course, row.course.forwarder.last_taps
@@ -275,7 +275,7 @@ class RowLoop:
             return []
 
     @staticmethod
-    def _injected(row: Row, window: RowWindow, said: Judged) -> list[Emitted]:
+    def _injected(row: Row, window: RowWindow, said: VerifyResult) -> list[Emitted]:
         """The window held asserted ids; the last part of a span is followed by a sample."""
         course = row.course
         course.note_taps(course.forwarder.last_taps)

@@ -14,7 +14,7 @@ from mlxfill.rows.reading import evaluated, read_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from mlxfill.decode.profile import Learnt
+    from mlxfill.decode.profile import ModelProfile
     from mlxfill.decode.runstate import RunState
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
@@ -30,7 +30,7 @@ PADDING = 0.25
 
 
 @define(eq=False)
-class Reader:
+class PrefillJob:
     """A run whose prompt is being read.  ``error``: what one of its callbacks raised."""
 
     run: RunState
@@ -74,7 +74,7 @@ class Reader:
 class Chunk:
     """Tokens of one prompt or several in a forward that is computed layer by layer."""
 
-    window: list[Reader]
+    window: list[PrefillJob]
     area: int
     steps: Generator[None, None, None]
     layers: int
@@ -91,7 +91,7 @@ class Chunk:
         return next(self.steps, self) is None
 
 
-class Readers:
+class PrefillQueue:
     """Reads prompts, those of about the same length in one forward.
 
     The shortest rest comes first: it holds the others up least, and its run decodes while they
@@ -103,12 +103,12 @@ class Readers:
     """
 
     def __init__(
-        self, target: Target, learnt: Learnt, stream: Stream, clock: Callable[[], float]
+        self, target: Target, learnt: ModelProfile, stream: Stream, clock: Callable[[], float]
     ) -> None:
         """Nobody reads yet.  ``clock``: seconds."""
         self._target, self._learnt, self._stream = target, learnt, stream
         self._clock = clock
-        self._readers: list[Reader] = []
+        self._readers: list[PrefillJob] = []
         self._chunks: list[Chunk] = []
         self._passed = 0.0
 
@@ -118,15 +118,15 @@ class Readers:
 
     def add(self, run: RunState) -> None:
         """A run joins that has computed nothing."""
-        self._readers.append(Reader(run))
+        self._readers.append(PrefillJob(run))
 
     def drop(self, run: RunState) -> None:
         """A run leaves."""
         self._leave([reader for reader in self._readers if reader.run is run])
 
-    def round(self) -> list[Reader]:
+    def round(self) -> list[PrefillJob]:
         """Read ``ROUND_TOKENS``, a chunk or for ``TURN_S``; readers that are over, which leave."""
-        over: list[Reader] = []
+        over: list[PrefillJob] = []
         read, until = 0.0, self._clock() + TURN_S
         while self._readers:
             chunk = self._next()
@@ -156,7 +156,7 @@ class Readers:
         self._chunks.remove(chunk)
         return True
 
-    def _leave(self, leaving: Sequence[Reader]) -> None:
+    def _leave(self, leaving: Sequence[PrefillJob]) -> None:
         """Runs that read no more; a chunk that nobody waits for is left where it is."""
         for reader in leaving:
             reader.gone = True
@@ -182,13 +182,13 @@ class Readers:
         oldest = [chunk for chunk in chunks if self._readers[0] in chunk.window] if due else []
         return min(oldest or chunks, key=lambda each: each.left)
 
-    def _chunk(self, readers: Sequence[Reader], *, due: bool) -> Chunk:
+    def _chunk(self, readers: Sequence[PrefillJob], *, due: bool) -> Chunk:
         """What these would read next."""
         window = self._window(readers, due=due)
         layers = len(window[0].run.forwarder.caches)
         return Chunk(window, _area(window), self._steps(window), layers)
 
-    def _window(self, readers: Sequence[Reader], *, due: bool) -> list[Reader]:
+    def _window(self, readers: Sequence[PrefillJob], *, due: bool) -> list[PrefillJob]:
         """Those of them who read next, together.  ``due``: the oldest among them."""
         first = readers[0] if due else min(readers, key=lambda each: each.run.prefill.left)
         window, ahead = [first], first.run.prefill.ahead
@@ -201,7 +201,7 @@ class Readers:
                 window.append(other)
         return window
 
-    def _fit(self, window: Sequence[Reader]) -> bool:
+    def _fit(self, window: Sequence[PrefillJob]) -> bool:
         """Whether these chunks are worth a common forward, and no larger than one chunk may be."""
         area, steps = _area(window), [each.run.options.prefill_step_size for each in window]
         padding = area - sum(each.run.prefill.ahead for each in window)
@@ -220,7 +220,7 @@ class Readers:
 
     # --- reading ---------------------------------------------------------------------------
 
-    def _steps(self, window: Sequence[Reader]) -> Generator[None, None, None]:
+    def _steps(self, window: Sequence[PrefillJob]) -> Generator[None, None, None]:
         """Forward the next chunk of each, a step for each layer."""
         for reader in window:
             reader.begin()
@@ -230,7 +230,7 @@ class Readers:
         elif able:
             yield from able[0].read()
 
-    def _together(self, window: Sequence[Reader]) -> Generator[None, None, None]:
+    def _together(self, window: Sequence[PrefillJob]) -> Generator[None, None, None]:
         target, forwarders = self._target, [reader.run.forwarder for reader in window]
         chunks = [reader.run.prefill.chunk() for reader in window]
         caches = [forwarder.caches for forwarder in forwarders]
@@ -253,6 +253,6 @@ class Readers:
             mx.clear_cache()
 
 
-def _area(window: Sequence[Reader]) -> int:
+def _area(window: Sequence[PrefillJob]) -> int:
     """Tokens of a common forward, padding included."""
     return len(window) * max(reader.run.prefill.ahead for reader in window)

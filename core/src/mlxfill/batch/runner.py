@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 from attrs import define
 
-from mlxfill.forward.runner import Judged
+from mlxfill.forward.runner import VerifyResult
 from mlxfill.model.reading import ids as ids_of
 from mlxfill.model.reading import row
 from mlxfill.rows.caches import RowCaches
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from mlxfill.forward.runner import Forwarder
-    from mlxfill.model.hooks import Tape
+    from mlxfill.forward.runner import TargetRunner
+    from mlxfill.model.hooks import LayerTrace
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
 
@@ -46,7 +46,7 @@ class RowWindow:
         return len(self.known) + len(self.drafts)
 
 
-class RowForwarder:
+class BatchRunner:
     """One target, one batch of caches; ``rows`` are the requests' own forwarders.
 
     A request's forwarder keeps its chooser, its processors and its count of held tokens; only
@@ -57,10 +57,10 @@ class RowForwarder:
         """No rows yet."""
         self.target, self.stream = target, stream
         self.caches = RowCaches()
-        self.rows: list[Forwarder] = []
-        self.failures: dict[Forwarder, Exception] = {}
+        self.rows: list[TargetRunner] = []
+        self.failures: dict[TargetRunner, Exception] = {}
 
-    def join(self, forwarders: Sequence[Forwarder]) -> None:
+    def join(self, forwarders: Sequence[TargetRunner]) -> None:
         """Requests join with their caches, which are given up."""
         with mx.stream(self.stream):
             self.caches.join(
@@ -130,7 +130,7 @@ class RowForwarder:
 
     def judge(
         self, windows: Sequence[RowWindow], sessions: Sequence[Sequence[int]]
-    ) -> list[tuple[Judged, list[int]]]:
+    ) -> list[tuple[VerifyResult, list[int]]]:
         """One window a row, all in one forward: what each row's target says, and its drafts.
 
         ``sessions``: all tokens of each row, the known ids of its window included.
@@ -180,10 +180,10 @@ class RowForwarder:
         spans: Sequence[tuple[int, int]],
         windows: Sequence[RowWindow],
         sessions: Sequence[Sequence[int]],
-    ) -> list[tuple[Judged, list[int]]]:
+    ) -> list[tuple[VerifyResult, list[int]]]:
         """Sample all rows' positions at once, read drafts and samples together, compare."""
         together = [at for at, forwarder in enumerate(self.rows) if not forwarder.one_by_one]
-        out: dict[int, tuple[Judged, list[int]]] = {}
+        out: dict[int, tuple[VerifyResult, list[int]]] = {}
         parts: list[mx.array] = []
         owners: list[int] = []
         positions: list[int] = []
@@ -204,7 +204,7 @@ class RowForwarder:
                 self._one_by_one(at, logits[first:last], windows[at], sessions[at], out)
             except Exception as error:  # noqa: BLE001 - a processor may raise anything
                 self.failures[forwarder] = error
-                out[at] = Judged([PAD], 0, []), []
+                out[at] = VerifyResult([PAD], 0, []), []
         return [out[at] for at in range(len(self.rows))]
 
     def _one_by_one(
@@ -213,7 +213,7 @@ class RowForwarder:
         logits: mx.array,
         window: RowWindow,
         session: Sequence[int],
-        out: dict[int, tuple[Judged, list[int]]],
+        out: dict[int, tuple[VerifyResult, list[int]]],
     ) -> None:
         """What can only be done for one row, and in the order of its positions."""
         forwarder, rows = self.rows[at], []
@@ -233,7 +233,7 @@ class RowForwarder:
         positions: Sequence[int],
         together: Sequence[int],
         windows: Sequence[RowWindow],
-    ) -> dict[int, tuple[Judged, list[int]]]:
+    ) -> dict[int, tuple[VerifyResult, list[int]]]:
         sampled = self._choose(logprobs, owners, positions).astype(mx.int32)
         lazy = [at for at in together if isinstance(windows[at].drafts, mx.array)]
         drafts = [_on_device(windows[at].drafts) for at in lazy]
@@ -251,7 +251,7 @@ class RowForwarder:
             mine = chosen[done : done + size + 1]
             accepted = self.rows[at].agreed(mine, values)
             rows = logprobs[done : done + size + 1]
-            out[at] = Judged(mine[: accepted + 1], accepted, rows), values
+            out[at] = VerifyResult(mine[: accepted + 1], accepted, rows), values
             done += size + 1
         return out
 
@@ -282,10 +282,10 @@ class RowForwarder:
     def _taps_wanted(self) -> bool:
         return any(forwarder.tap_layers for forwarder in self.rows)
 
-    def _taping(self, wanted: bool) -> AbstractContextManager[Tape | None]:
+    def _taping(self, wanted: bool) -> AbstractContextManager[LayerTrace | None]:
         return self.target.taping() if wanted else nullcontext()
 
-    def _take_taps(self, tape: Tape | None, counts: Sequence[int]) -> None:
+    def _take_taps(self, tape: LayerTrace | None, counts: Sequence[int]) -> None:
         """Hand each row the taps of its kept ids."""
         for at, forwarder in enumerate(self.rows):
             if tape is not None and forwarder.tap_layers:

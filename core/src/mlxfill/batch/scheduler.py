@@ -10,7 +10,7 @@ from attrs import define, field
 from mlx_lm.generate import wired_limit
 
 from mlxfill.batch.loop import Row, RowLoop
-from mlxfill.batch.prefill_queue import Readers
+from mlxfill.batch.prefill_queue import PrefillQueue
 from mlxfill.decode.course import Ending
 from mlxfill.errors import InputError
 from mlxfill.loading.forked import check_process
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
     from mlxfill.decode.course import Emitted
-    from mlxfill.decode.profile import Learnt
+    from mlxfill.decode.profile import ModelProfile
     from mlxfill.decode.run import Run
     from mlxfill.decode.runstate import RunState
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
-    from mlxfill.model.team import Team
+    from mlxfill.model.team import RankGroup
 
     Pieces = list[tuple[Run, Piece]]
 
@@ -42,7 +42,7 @@ class Shared(Protocol):
         """The model."""
 
     @property
-    def learnt(self) -> Learnt:
+    def learnt(self) -> ModelProfile:
         """What was found out about it."""
 
     @property
@@ -50,12 +50,12 @@ class Shared(Protocol):
         """Where it computes."""
 
     @property
-    def team(self) -> Team:
+    def team(self) -> RankGroup:
         """Who computes with it."""
 
 
 @define(eq=False)
-class Seated:
+class ScheduledRun:
     """A run in the scheduler.  ``stage``: its tokens while it decodes alone."""
 
     run: Run
@@ -75,7 +75,7 @@ class Table:
     """Runs whose caches have one layout: one with its caches to itself, or several in the loop."""
 
     loop: RowLoop
-    seated: list[Seated] = field(factory=list)
+    seated: list[ScheduledRun] = field(factory=list)
 
 
 class RowScheduler:
@@ -114,13 +114,13 @@ class RowScheduler:
             raise InputError(message)
         self._target, self._learnt, self._stream = engine.target, engine.learnt, engine.mlx_stream
         self._max_rows = max_rows
-        self._everyone: list[Seated] = []
-        self._waiting: deque[Seated] = deque()
+        self._everyone: list[ScheduledRun] = []
+        self._waiting: deque[ScheduledRun] = deque()
         self._clock = clock or engine.team.clock
         self._readers = self._new_readers()
-        self._reading: dict[RunState, Seated] = {}
+        self._reading: dict[RunState, ScheduledRun] = {}
         self._tables: dict[object, Table] = {}
-        self._turns: list[Seated] = []
+        self._turns: list[ScheduledRun] = []
         self._dropped: list[Run] = []
         self._in_round = False
         self._wired = ExitStack()
@@ -139,8 +139,8 @@ class RowScheduler:
         """Runs whose prefill has not begun."""
         return len(self._waiting)
 
-    def _new_readers(self) -> Readers:
-        return Readers(self._target, self._learnt, self._stream, self._clock)
+    def _new_readers(self) -> PrefillQueue:
+        return PrefillQueue(self._target, self._learnt, self._stream, self._clock)
 
     def add(self, run: Run) -> None:
         """A run that nobody has iterated yet; it joins as soon as there is room.
@@ -151,7 +151,7 @@ class RowScheduler:
         if not len(self):  # on Metal the weights stay wired while runs are decoded
             stream: Any = self._stream
             self._wired.enter_context(wired_limit(self._target.model, [stream]))
-        seated = Seated(run, Row(run.state.loop))
+        seated = ScheduledRun(run, Row(run.state.loop))
         self._everyone.append(seated)
         self._waiting.append(seated)
 
@@ -235,7 +235,7 @@ class RowScheduler:
             return out + self._shared(table)
         return out + self._alone(table.seated[0]) if table.seated else out
 
-    def _alone(self, seated: Seated) -> Pieces:
+    def _alone(self, seated: ScheduledRun) -> Pieces:
         """One token of a run that has its caches to itself."""
         run = seated.state
         self._switch(run)
@@ -275,7 +275,7 @@ class RowScheduler:
         return out
 
     def _pieces(
-        self, seated: Seated, tokens: Iterable[Emitted], *, ended: Ending | None = None
+        self, seated: ScheduledRun, tokens: Iterable[Emitted], *, ended: Ending | None = None
     ) -> Pieces:
         """Tokens as their callers see them; with its last one a run leaves."""
         run = seated.state
@@ -296,7 +296,7 @@ class RowScheduler:
             return out + self._failed(seated, error)
         return out
 
-    def _failed(self, seated: Seated, error: Exception) -> Pieces:
+    def _failed(self, seated: ScheduledRun, error: Exception) -> Pieces:
         self._leave(seated)
         seated.state.fail(error)
         return [(seated.run, Piece("", None, finish_reason="error"))]
@@ -307,7 +307,7 @@ class RowScheduler:
         """Read prompts for a while; seat the runs whose prompt has been read."""
         out: Pieces = []
         self._admit()
-        ready: list[Seated] = []
+        ready: list[ScheduledRun] = []
         for reader in self._readers.round():
             seated = self._reading.pop(reader.run)
             if reader.run.options.max_tokens == 0:  # the prompt's scores are all that is wanted
@@ -333,10 +333,10 @@ class RowScheduler:
                 self._reading[run] = seated
                 self._readers.add(run)
 
-    def _seat(self, ready: Sequence[Seated]) -> Pieces:
+    def _seat(self, ready: Sequence[ScheduledRun]) -> Pieces:
         """Give runs that have been prefilled their places."""
         out: Pieces = []
-        groups: dict[object, list[Seated]] = {}
+        groups: dict[object, list[ScheduledRun]] = {}
         for seated in ready:
             if not seated.state.forwarder.held:  # caches without a token have no layout yet
                 out += self._first(seated)
@@ -349,7 +349,7 @@ class RowScheduler:
             out += self._seat_at(key, group)
         return out
 
-    def _first(self, seated: Seated) -> Pieces:
+    def _first(self, seated: ScheduledRun) -> Pieces:
         """The first token of a run that has its caches to itself."""
         run = seated.state
         if run.stats.generated_tokens:
@@ -361,7 +361,7 @@ class RowScheduler:
             return self._failed(seated, error)
         return self._pieces(seated, run.counted(tokens), ended=run.loop.ending)
 
-    def _seat_at(self, key: object, group: Sequence[Seated]) -> Pieces:
+    def _seat_at(self, key: object, group: Sequence[ScheduledRun]) -> Pieces:
         """One run at a table has its caches to itself; several share their first forward."""
         self._switch(group[0].state)
         out: Pieces = []
@@ -390,7 +390,7 @@ class RowScheduler:
         key = layout(forwarder.caches)
         return None if key is None or self._learnt.no_rows() else (key, options.adapters)
 
-    def _leave(self, seated: Seated) -> None:
+    def _leave(self, seated: ScheduledRun) -> None:
         """Take a run out, wherever it is."""
         if seated.gone:
             return

@@ -29,7 +29,7 @@ _GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
 """The tags that transformers adds to jinja2: they read nothing."""
 
 
-class Unread:
+class TemplateChecks:
     """Tells of each option that does nothing, and of calls, once.  One object an engine.
 
     To refuse them would not do: many clients send ``enable_thinking`` to every model, and call

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from mlxfill.checkpoint.writer import DESK
+from mlxfill.checkpoint.writer import WRITER_THREAD
 from mlxfill.errors import CheckpointError
 from mlxfill.whole import sweep
 
@@ -46,7 +46,7 @@ class CheckpointLock:
                 handle = self._held()
             except BlockingIOError:
                 gc.collect()  # a run of ours that was dropped half-way holds it until it is found
-                DESK.wait()  # or until its last checkpoint is written
+                WRITER_THREAD.wait()  # or until its last checkpoint is written
                 handle = self._held()
         except BlockingIOError as error:
             raise CheckpointError(f"{path} is in use by another process") from error

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Desk:
+class WriterThread:
     """One thread of the process writes all checkpoints, in the order in which they came.
 
     One, since mlx keeps threads of its own, until the process ends, for each thread that it was
@@ -75,8 +75,8 @@ class Desk:
             self._thread.join()
 
 
-DESK = Desk()
-atexit.register(DESK.close)
+WRITER_THREAD = WriterThread()
+atexit.register(WRITER_THREAD.close)
 
 
 class Writer:
@@ -92,7 +92,7 @@ class Writer:
         self.took_s = 0.0
         self._writing = False
         self._waiting: deque[Callable[[Path], None]] = deque(maxlen=1)
-        DESK.open()
+        WRITER_THREAD.open()
 
     @property
     def busy(self) -> bool:
@@ -102,7 +102,7 @@ class Writer:
     def put(self, write: Callable[[Path], None]) -> None:
         """Hand over what writes a checkpoint to a file; does not wait for the disk."""
         self._waiting.append(write)
-        DESK.put(self._write)
+        WRITER_THREAD.put(self._write)
 
     def close(self, then: Callable[[], None]) -> None:
         """Wait until the newest one is written, and ``then`` was called.
@@ -110,10 +110,10 @@ class Writer:
         Where Python collects a run in the very thread that is to write, or Ctrl-C comes, nothing is
         waited for: ``then``, which raises nothing, is called later.
         """
-        DESK.put(self._write)  # again: Ctrl-C may have come within `put`
-        DESK.put(then)
-        if not DESK.is_here:
-            DESK.wait()
+        WRITER_THREAD.put(self._write)  # again: Ctrl-C may have come within `put`
+        WRITER_THREAD.put(then)
+        if not WRITER_THREAD.is_here:
+            WRITER_THREAD.wait()
 
     def _write(self) -> None:
         self._writing, started = True, time.thread_time()

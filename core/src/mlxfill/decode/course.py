@@ -19,7 +19,7 @@ from mlxfill.stats.counters import COST, END, JUDGED, Counters
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from mlxfill.forward.runner import Forwarder, Judged
+    from mlxfill.forward.runner import TargetRunner, VerifyResult
     from mlxfill.proposals.drafting import Drafting
     from mlxfill.proposals.session import Offer, Session
     from mlxfill.request.results import FinishReason
@@ -50,7 +50,7 @@ class Course:
 
     def __init__(  # noqa: PLR0913 - all state of one request, made by the engine
         self,
-        forwarder: Forwarder,
+        forwarder: TargetRunner,
         session: Session,
         gate: Gate,
         drafting: Drafting | None,
@@ -221,7 +221,7 @@ class Course:
             offer.fate = JUDGED
         self.session.follow(tokens)
 
-    def settle_window(self, offer: Offer, judged: Judged) -> None:
+    def settle_window(self, offer: Offer, judged: VerifyResult) -> None:
         """The first ids of the open offer went through a window."""
         offer.fate = JUDGED
         self.session.follow(judged.sampled)
@@ -259,7 +259,9 @@ class Course:
 
     # --- emitting -------------------------------------------------------------------------
 
-    def emit_judged(self, values: Sequence[int], judged: Judged, origin: str) -> list[Emitted]:
+    def emit_judged(
+        self, values: Sequence[int], judged: VerifyResult, origin: str
+    ) -> list[Emitted]:
         """Accepted drafts, then the target's own choice after them."""
         n, rows = judged.accepted, judged.logprobs
         out: list[Emitted] = []

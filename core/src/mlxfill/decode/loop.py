@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import mlx.core as mx
 
-    from mlxfill.forward.runner import Judged
+    from mlxfill.forward.runner import VerifyResult
     from mlxfill.proposals.drafting import Drafting
     from mlxfill.proposals.session import Offer
 
@@ -119,7 +119,9 @@ class DecodeLoop(Course):
             drafter.timed(depth, self.spent_s * 1e3, rewound=rewound)
         yield from self.handed(self.emit_judged(values, judged, drafting.origin))
 
-    def _judge(self, drafts: Sequence[int] | mx.array, origin: str) -> tuple[Judged, list[int]]:
+    def _judge(
+        self, drafts: Sequence[int] | mx.array, origin: str
+    ) -> tuple[VerifyResult, list[int]]:
         tokens = self.session.tokens
         judged, values = self.forwarder.judge(tokens[-1:], drafts, len(tokens) - 1, tokens)
         self.tally(origin, len(values), judged.accepted)

@@ -14,8 +14,8 @@ from mlxfill.request.results import PromptCache
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from mlxfill.forward.runner import Forwarder
-    from mlxfill.prefix_cache.store import Deposit
+    from mlxfill.forward.runner import TargetRunner
+    from mlxfill.prefix_cache.store import CacheRecorder
     from mlxfill.proposals.drafting import Drafting
     from mlxfill.request.options import Options
 
@@ -31,9 +31,9 @@ class Prefill:
         self,
         tokens: Sequence[int],
         options: Options,
-        forwarder: Forwarder,
+        forwarder: TargetRunner,
         drafting: Drafting | None,
-        deposit: Deposit | None,
+        deposit: CacheRecorder | None,
     ) -> None:
         """Nothing is forwarded yet."""
         self._tokens = tuple(tokens)

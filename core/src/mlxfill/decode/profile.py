@@ -16,7 +16,7 @@ from mlxfill.rows.proof import Readings, prove_readings, prove_rows
 if TYPE_CHECKING:
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
-    from mlxfill.model.team import Team
+    from mlxfill.model.team import RankGroup
     from mlxfill.policy.drafter import Drafter
     from mlxfill.rewind.window import MakeRewinder
 
@@ -25,7 +25,7 @@ SHORT = 16
 """A reply of at most so many tokens saves fewer forwards than measuring a cost curve takes."""
 
 
-class Learnt:
+class ModelProfile:
     """Tried, not assumed; measured, not guessed.
 
     ``budget`` and ``acceptance_of`` carry over what earlier requests showed.
@@ -34,7 +34,7 @@ class Learnt:
     def __init__(
         self,
         target: Target,
-        team: Team,
+        team: RankGroup,
         make_rewinder: MakeRewinder,
         *,
         gated: bool,

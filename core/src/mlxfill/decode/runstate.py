@@ -15,7 +15,7 @@ from mlxfill.decode.loop import DecodeLoop
 from mlxfill.decode.method import run_method
 from mlxfill.decode.prefill import Prefill
 from mlxfill.decode.reply import Reply
-from mlxfill.decode.stop import Brake
+from mlxfill.decode.stop import StopControl
 from mlxfill.errors import InputError
 from mlxfill.request.results import SAMPLED, Piece, Stats
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
     from mlxfill.contracts import GenerationMethod
-    from mlxfill.forward.runner import Forwarder
+    from mlxfill.forward.runner import TargetRunner
     from mlxfill.policy.plan import Gate
-    from mlxfill.prefix_cache.store import Deposit
+    from mlxfill.prefix_cache.store import CacheRecorder
     from mlxfill.proposals.drafting import Drafting
     from mlxfill.proposals.session import Session
     from mlxfill.request.options import Options
@@ -77,13 +77,13 @@ class RunState:
         self,
         request: Request,
         options: Options,
-        forwarder: Forwarder,
+        forwarder: TargetRunner,
         session: Session,
         drafting: Drafting | None,
         gate: Gate,
         faults: list[Fault],
         *,
-        deposit: Deposit | None = None,
+        deposit: CacheRecorder | None = None,
         deciding: Iterable[str] = (),
         method: GenerationMethod | None = None,
         notify: Callable[[Event], None],
@@ -107,7 +107,7 @@ class RunState:
         self.method = method
         self.deciding = frozenset(deciding)
         self.past: Past | None = None
-        self.brake = Brake(options.cancel, session)
+        self.brake = StopControl(options.cancel, session)
         self.keeper: Keeper | None = None
         self._deposit = deposit
         self.prefill = Prefill(session.tokens, options, forwarder, drafting, deposit)

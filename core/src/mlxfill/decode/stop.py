@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mlxfill.proposals.session import Session
 
 
-class Brake:
+class StopControl:
     """Asked by the decode loop before it begins anything new.
 
     Knows nothing of the run that it belongs to: a run that knew itself would wait for Python's

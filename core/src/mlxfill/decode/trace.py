@@ -22,8 +22,8 @@ from mlxfill.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mlxfill.forward.runner import Judged
-    from mlxfill.forward.watched import WatchedForwarder, Window
+    from mlxfill.forward.runner import VerifyResult
+    from mlxfill.forward.watched import WatchedRunner, Window
     from mlxfill.proposals.drafting import Drafting
     from mlxfill.proposals.session import Offer, Session
 
@@ -43,7 +43,7 @@ class Trace:
     def __init__(
         self,
         session: Session,
-        forwarder: WatchedForwarder,
+        forwarder: WatchedRunner,
         tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper
         emit: Sink,
         report: Callable[[Fault], None],
@@ -67,7 +67,7 @@ class Trace:
             instead,
         )
 
-    def _drafts(self, drafting: Drafting, ids: Sequence[int], judged: Judged) -> None:
+    def _drafts(self, drafting: Drafting, ids: Sequence[int], judged: VerifyResult) -> None:
         accepted = judged.accepted
         missed = accepted < len(ids)
         self._record(

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from mlxfill.chat.prompt import Prompt
     from mlxfill.contracts import Request
-    from mlxfill.forward.runner import Forwarder
+    from mlxfill.forward.runner import TargetRunner
     from mlxfill.model.target import Target
-    from mlxfill.model.team import Team
+    from mlxfill.model.team import RankGroup
     from mlxfill.plugins import PluginManager
     from mlxfill.proposals.drafting import Drafting
-    from mlxfill.proposals.session import Seat
+    from mlxfill.proposals.session import SourceState
     from mlxfill.request.options import Options
 
 PLAIN = (bool, int, float, str, type(None))
@@ -72,7 +72,7 @@ def check_snapshot(options: Options, cached: int) -> None:
         )
 
 
-def check_team(team: Team, options: Options, request: Request) -> None:
+def check_team(team: RankGroup, options: Options, request: Request) -> None:
     """Refuse what the ranks of a team would not decide alike."""
     if team.size == 1:
         return
@@ -97,7 +97,10 @@ def _comparable(value: Any) -> object:  # noqa: ANN401
 
 
 def check_alike(
-    team: Team, forwarder: Forwarder, seats: Sequence[Seat], drafting: Drafting | None
+    team: RankGroup,
+    forwarder: TargetRunner,
+    seats: Sequence[SourceState],
+    drafting: Drafting | None,
 ) -> None:
     """Refuse a request that plugins or earlier ones have made another on some rank of a team."""
     team.check_same(

@@ -23,13 +23,13 @@ from mlxfill.engine.admission import (
     check_sources,
     check_team,
 )
-from mlxfill.engine.prefix import Beginning
+from mlxfill.engine.prefix import PrefixLookup
 from mlxfill.engine.proposers import Proposers
 from mlxfill.errors import InputError
-from mlxfill.forward.constraint import find_holder
+from mlxfill.forward.constraint import find_constraint
 from mlxfill.forward.guarded import CheckedProcessor, NamedProcessor
-from mlxfill.forward.runner import Forwarder
-from mlxfill.forward.watched import WatchedForwarder
+from mlxfill.forward.runner import TargetRunner
+from mlxfill.forward.watched import WatchedRunner
 from mlxfill.model.team import SharedChooser
 from mlxfill.policy.cost import CostCurve
 from mlxfill.policy.plan import Gate
@@ -46,24 +46,24 @@ if TYPE_CHECKING:
     from mlxfill.contracts import Fault, GenerationMethod
     from mlxfill.decode.trace import Sink
     from mlxfill.engine.resources import Resources
-    from mlxfill.forward.constraint import Holder
-    from mlxfill.prefix_cache.prefilled import Held
+    from mlxfill.forward.constraint import ActiveConstraint
+    from mlxfill.prefix_cache.prefilled import PrefilledCache
     from mlxfill.request.options import Options
     from mlxfill.sampling import Sampling
 
 UNBOUNDED = 1 << 60
 
 
-class Opening:
+class RequestBuilder:
     """One request to one engine while it is being put together."""
 
     def __init__(self, shared: Resources, options: Options, faults: list[Fault]) -> None:
         """``faults`` is the request's list; what goes wrong is added to it."""
         self._shared, self.options, self.faults = shared, options, faults
-        self._beginning = Beginning(
+        self._beginning = PrefixLookup(
             shared.target, options, shared.config.cache, shared.prompts, shared.starts
         )
-        self._holder: Holder | None = None
+        self._holder: ActiveConstraint | None = None
         self._deciding: set[str] = set()
         self._sinks: list[Sink] = []
         self._undo = ExitStack()  # what was taken for a run that never came
@@ -73,7 +73,7 @@ class Opening:
         prompt: Prompt,
         tools: Sequence[Mapping[str, Any]] | None,
         *,
-        held: Held | None = None,
+        held: PrefilledCache | None = None,
         resumed: bool = False,
     ) -> Run:
         """The opened request.  Raises ``InputError`` for what cannot be generated.
@@ -163,17 +163,17 @@ class Opening:
 
     # --- the parts ------------------------------------------------------------------
 
-    def forwarder(self, request: Request) -> Forwarder:
+    def forwarder(self, request: Request) -> TargetRunner:
         """What forwards the tokens of one request, with caches and processors of its own."""
         return self._forwarder(request, self._beginning.unshared(request), watched=False)
 
-    def _forwarder(self, request: Request, held: Held, *, watched: bool) -> Forwarder:
+    def _forwarder(self, request: Request, held: PrefilledCache, *, watched: bool) -> TargetRunner:
         """The same on given caches.
 
         :param watched: whether it checks what the caches hold, for a trace.
         """
         shared, options = self._shared, self.options
-        self._holder = find_holder(shared.plugins, request, self.faults)
+        self._holder = find_constraint(shared.plugins, request, self.faults)
         theirs = shared.plugins.logits_processors(request, self.faults)
         self._deciding.update(plugin for plugin, _ in theirs)
         if self._holder is not None:
@@ -185,7 +185,7 @@ class Opening:
             # Last: nobody may allow what the schema forbids.
             *([self._holder.mask] if self._holder else ()),
         ]
-        forwarder = (WatchedForwarder if watched else Forwarder)(
+        forwarder = (WatchedRunner if watched else TargetRunner)(
             shared.target,
             held.caches,
             self._chooser(request.sampling),
@@ -209,9 +209,9 @@ class Opening:
     def _assembled(
         self,
         request: Request,
-        forwarder: Forwarder,
+        forwarder: TargetRunner,
         proposers: Proposers,
-        held: Held,
+        held: PrefilledCache,
         *,
         resumed: bool,
     ) -> RunState:
@@ -236,7 +236,7 @@ class Opening:
             for fault in shared.unread.faults(request):
                 if fault not in self.faults:  # a checkpoint's request was told already
                     self._report(fault)
-        if isinstance(forwarder, WatchedForwarder):
+        if isinstance(forwarder, WatchedRunner):
             Trace(session, forwarder, shared.tokenizer, self._notify, self._report)
         return RunState(
             request,

@@ -10,12 +10,12 @@ import attrs
 from mlxfill.batch.scheduler import MAX_ROWS, RowScheduler
 from mlxfill.chat.markers import TEXT, ContentMarkers
 from mlxfill.chat.prompt import Prompt, make_prompt
-from mlxfill.chat.template_checks import Unread
+from mlxfill.chat.template_checks import TemplateChecks
 from mlxfill.config import load_config
 from mlxfill.contracts import Fault
-from mlxfill.decode.profile import Learnt
+from mlxfill.decode.profile import ModelProfile
 from mlxfill.decode.trace import Tracing
-from mlxfill.engine.builder import Opening
+from mlxfill.engine.builder import RequestBuilder
 from mlxfill.engine.load_drafter import bundled, mount, passed_over
 from mlxfill.engine.resources import Resources
 from mlxfill.errors import DrafterError, InputError
@@ -26,11 +26,11 @@ from mlxfill.loading.model import settle_randomness
 from mlxfill.model.detokenizer import with_exact_text
 from mlxfill.model.reading import parameters
 from mlxfill.model.target import Target
-from mlxfill.model.team import Team
+from mlxfill.model.team import RankGroup
 from mlxfill.plugins import PluginManager
 from mlxfill.plugins.faults import recorded
-from mlxfill.prefix_cache.boundaries import Starts
-from mlxfill.prefix_cache.store import PromptStore, room
+from mlxfill.prefix_cache.boundaries import SharedPrefixes
+from mlxfill.prefix_cache.store import PrefixCache, room
 from mlxfill.request.options import make_options
 from mlxfill.resume.identity import lasting
 from mlxfill.rules import is_whole
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mlxfill.config import Config
     from mlxfill.contracts import Event, Request
     from mlxfill.decode.run import Run
-    from mlxfill.forward.runner import Forwarder
+    from mlxfill.forward.runner import TargetRunner
     from mlxfill.model.reading import Stream
     from mlxfill.policy.cost import CostCurve
     from mlxfill.policy.drafter import Drafter
@@ -117,16 +117,16 @@ class Engine:
             self.config.num_draft_tokens if num_draft_tokens is None else num_draft_tokens
         )
         self.mlx_stream = generation_stream if stream is None else stream
-        self.team = Team(group, self.mlx_stream)
+        self.team = RankGroup(group, self.mlx_stream)
         if self.team.size > 1:
             self.team.check_same("setup", *self._setup())
         self.target = Target(model, self.tokenizer, path)
         self.faults: list[Fault] = list(self.plugins.faults)
         rewinder = PluginRewinders(self.plugins, self.target, self.faults)
         gated = self.config.gate.enabled
-        self.learnt = Learnt(self.target, self.team, rewinder, gated=gated, curve=curve)
+        self.learnt = ModelProfile(self.target, self.team, rewinder, gated=gated, curve=curve)
         bounds = self.config.cache
-        self.prompts = PromptStore(bounds.max_entries, room(bounds.max_mb))
+        self.prompts = PrefixCache(bounds.max_entries, room(bounds.max_mb))
         self._shared = Resources(
             config=self.config,
             plugins=self.plugins,
@@ -139,9 +139,9 @@ class Engine:
             rewinder=rewinder,
             learnt=self.learnt,
             prompts=self.prompts,
-            starts=Starts(),
+            starts=SharedPrefixes(),
             tracing=self.tracing,
-            unread=Unread(self.tokenizer),
+            unread=TemplateChecks(self.tokenizer),
             faults=self.faults,
             made_by={"model": lasting(path)},
         )
@@ -296,7 +296,7 @@ class Engine:
         prompt: PromptInput,
         tools: Sequence[Mapping[str, Any]] | None,
         options: Mapping[str, Any],
-    ) -> tuple[Opening, Prompt]:
+    ) -> tuple[RequestBuilder, Prompt]:
         self._require_open()
         settled = make_options(attrs.asdict(self.config.generation), options)
         markers = self.markers if settled.special_tokens_in_content == TEXT else None
@@ -308,11 +308,11 @@ class Engine:
             markers=markers,
             context=self.context,
         )
-        return Opening(self._shared, settled, list(self.faults)), made
+        return RequestBuilder(self._shared, settled, list(self.faults)), made
 
-    def forwarder(self, request: Request, options: Options, faults: list[Fault]) -> Forwarder:
+    def forwarder(self, request: Request, options: Options, faults: list[Fault]) -> TargetRunner:
         """What forwards the tokens of one request, with caches and processors of its own."""
-        return Opening(self._shared, options, faults).forwarder(request)
+        return RequestBuilder(self._shared, options, faults).forwarder(request)
 
     # --- what it is and what it can --------------------------------------------------------
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlxfill.prefix_cache.boundaries import boundaries
-from mlxfill.prefix_cache.prefilled import Held, check_kind, own_caches
-from mlxfill.prefix_cache.store import Deposit, trimmable
+from mlxfill.prefix_cache.prefilled import PrefilledCache, check_kind, own_caches
+from mlxfill.prefix_cache.store import CacheRecorder, trimmable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,25 +14,30 @@ if TYPE_CHECKING:
     from mlxfill.config.sections import Cache
     from mlxfill.contracts import Fault, Request
     from mlxfill.engine.proposers import Proposers
-    from mlxfill.forward.runner import Forwarder
+    from mlxfill.forward.runner import TargetRunner
     from mlxfill.model.target import Target
-    from mlxfill.prefix_cache.boundaries import Starts
-    from mlxfill.prefix_cache.store import PromptStore
+    from mlxfill.prefix_cache.boundaries import SharedPrefixes
+    from mlxfill.prefix_cache.store import PrefixCache
     from mlxfill.proposals.drafting import Drafting
     from mlxfill.request.options import Options
 
 
-class Beginning:
+class PrefixLookup:
     """Where one request finds the beginning of its prompt."""
 
     def __init__(
-        self, target: Target, options: Options, bounds: Cache, prompts: PromptStore, starts: Starts
+        self,
+        target: Target,
+        options: Options,
+        bounds: Cache,
+        prompts: PrefixCache,
+        starts: SharedPrefixes,
     ) -> None:
         """Nothing is looked up yet; ``bounds``: what the config says of ``prompts``."""
         self._target, self._options, self._bounds = target, options, bounds
         self._prompts, self._starts = prompts, starts
 
-    def caches(self, request: Request, unnamed: int, proposers: Proposers) -> Held:
+    def caches(self, request: Request, unnamed: int, proposers: Proposers) -> PrefilledCache:
         """Those that an earlier request left or the caller gave, or fresh ones.
 
         :param unnamed: tokens in an mlx-lm ``prompt_cache``.
@@ -49,12 +54,12 @@ class Beginning:
                 return found
         return self.unshared(request, unnamed)
 
-    def unshared(self, request: Request, unnamed: int = 0) -> Held:
+    def unshared(self, request: Request, unnamed: int = 0) -> PrefilledCache:
         """The same without those of earlier requests."""
         options, target = self._options, self._target
         if options.prompt_cache is not None:
             check_kind(target, options.prompt_cache)
-            return Held(options.prompt_cache, unnamed, unnamed)
+            return PrefilledCache(options.prompt_cache, unnamed, unnamed)
         return own_caches(
             target, options.cache, request.prompt_ids, options.max_kv_size, options.adapters
         )
@@ -62,17 +67,17 @@ class Beginning:
     def deposit(
         self,
         request: Request,
-        forwarder: Forwarder,
+        forwarder: TargetRunner,
         drafting: Drafting | None,
         on_fault: Callable[[Fault], None],
-    ) -> Deposit | None:
+    ) -> CacheRecorder | None:
         """What the request leaves in the prompt cache.  Caches at its end may be trimmable."""
         if not self._shares():
             return None
         several = drafting is not None or not trimmable(forwarder.caches)
         found = boundaries(request, self._starts) if several else ()
         after = [at for at in found if at > forwarder.held]
-        return Deposit(self._prompts, forwarder, drafting, on_fault, after)
+        return CacheRecorder(self._prompts, forwarder, drafting, on_fault, after)
 
     def _shares(self) -> bool:
         """Whether this request takes its beginning from the prompt cache, and leaves its own there.

@@ -10,7 +10,7 @@ from mlxfill.errors import DrafterError
 from mlxfill.plugins.faults import charge
 from mlxfill.policy.drafter import most_drafts
 from mlxfill.proposals.drafting import Drafting
-from mlxfill.proposals.session import Seat
+from mlxfill.proposals.session import SourceState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from mlxfill.contracts import DraftCheckpoint, DraftRows, Request
     from mlxfill.engine.resources import Resources
-    from mlxfill.forward.constraint import Holder
-    from mlxfill.forward.runner import Forwarder
+    from mlxfill.forward.constraint import ActiveConstraint
+    from mlxfill.forward.runner import TargetRunner
     from mlxfill.policy.drafter import Drafter
-    from mlxfill.prefix_cache.prefilled import Held
+    from mlxfill.prefix_cache.prefilled import PrefilledCache
     from mlxfill.request.options import Options
 
 
@@ -47,7 +47,7 @@ class Proposers:
             return 0.0
         return drafter.worth(self._shared.learnt.curve())
 
-    def no_rewind(self, forwarder: Forwarder) -> str:
+    def no_rewind(self, forwarder: TargetRunner) -> str:
         """Why these caches cannot be taken back: the model's kind, or what the caller gave."""
         unsupported = forwarder.window.unsupported
         if unsupported:
@@ -56,7 +56,7 @@ class Proposers:
 
     # --- sources ------------------------------------------------------------------------
 
-    def seats(self, request: Request, holder: Holder | None) -> list[Seat]:
+    def seats(self, request: Request, holder: ActiveConstraint | None) -> list[SourceState]:
         """The sources, by priority; ``holder`` holds the reply to a schema."""
         shared = self._shared
         trusted = set(shared.config.trust.assert_)
@@ -69,7 +69,7 @@ class Proposers:
             trusted &= {holder.plugin}
             found = [(holder.plugin, holder.constraint), *found]
         return [
-            Seat(
+            SourceState(
                 plugin,
                 source,
                 plugin in trusted,
@@ -80,7 +80,9 @@ class Proposers:
 
     # --- the drafter --------------------------------------------------------------------
 
-    def drafting(self, forwarder: Forwarder, held: Held, undo: ExitStack) -> Drafting | None:
+    def drafting(
+        self, forwarder: TargetRunner, held: PrefilledCache, undo: ExitStack
+    ) -> Drafting | None:
         """A row of the engine's drafter; None when there is none, or it may not draft.
 
         :param undo: closes it, unless the request comes to be opened.
@@ -127,7 +129,7 @@ class Proposers:
         return most_drafts(drafter.provider, *asked)
 
     def _rows(
-        self, drafter: Drafter, forwarder: Forwarder, state: DraftCheckpoint | None
+        self, drafter: Drafter, forwarder: TargetRunner, state: DraftCheckpoint | None
     ) -> tuple[DraftRows, DraftCheckpoint | None]:
         """One row, and the state that it was opened with: none where that cannot be."""
         provider, target = drafter.provider, self._shared.target

@@ -9,18 +9,18 @@ from attrs import define, field
 from mlxfill.resume.identity import Identity
 
 if TYPE_CHECKING:
-    from mlxfill.chat.template_checks import Unread
+    from mlxfill.chat.template_checks import TemplateChecks
     from mlxfill.config import Config
     from mlxfill.contracts import Fault
-    from mlxfill.decode.profile import Learnt
+    from mlxfill.decode.profile import ModelProfile
     from mlxfill.decode.trace import Tracing
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
-    from mlxfill.model.team import Team
+    from mlxfill.model.team import RankGroup
     from mlxfill.plugins import PluginManager
     from mlxfill.policy.drafter import Drafter
-    from mlxfill.prefix_cache.boundaries import Starts
-    from mlxfill.prefix_cache.store import PromptStore
+    from mlxfill.prefix_cache.boundaries import SharedPrefixes
+    from mlxfill.prefix_cache.store import PrefixCache
     from mlxfill.rewind.window import MakeRewinder
 
 
@@ -37,15 +37,15 @@ class Resources:
     target: Target
     tokenizer: Any
     context: int | None
-    team: Team
+    team: RankGroup
     stream: Stream
     num_draft_tokens: int | None
     rewinder: MakeRewinder
-    learnt: Learnt
-    prompts: PromptStore
-    starts: Starts
+    learnt: ModelProfile
+    prompts: PrefixCache
+    starts: SharedPrefixes
     tracing: Tracing
-    unread: Unread
+    unread: TemplateChecks
     faults: list[Fault]
     drafter: Drafter | None = None
     made_by: dict[str, Any] = field(factory=dict)

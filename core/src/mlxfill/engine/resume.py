@@ -17,9 +17,9 @@ from mlxfill.contracts import DraftCheckpoint
 from mlxfill.decode.course import Emitted, Ending
 from mlxfill.decode.runstate import Past
 from mlxfill.engine.admission import check_named
-from mlxfill.engine.builder import Opening
+from mlxfill.engine.builder import RequestBuilder
 from mlxfill.errors import CheckpointError, InputError
-from mlxfill.prefix_cache.prefilled import Held
+from mlxfill.prefix_cache.prefilled import PrefilledCache
 from mlxfill.request.options import make_options
 from mlxfill.resume.counters import give_back
 from mlxfill.resume.fitting import (
@@ -103,7 +103,7 @@ class Resumption:
             raise CheckpointError("its reply is complete and cannot be made longer")
         faults = list(content.faults)
         faults += [fault for fault in shared.faults if fault not in faults]
-        opening = Opening(shared, options, faults)
+        opening = RequestBuilder(shared, options, faults)
         run = opening.run(self._prompt(), self._tools(), held=held, resumed=True)
         try:
             self._check_deciding(run.state)
@@ -147,7 +147,7 @@ class Resumption:
             return None
         return Ending(cast("FinishReason", reason))
 
-    def _held(self, options: Options) -> Held | None:
+    def _held(self, options: Options) -> PrefilledCache | None:
         content, shared = self._content, self._shared
         if content.caches is None:
             return None
@@ -157,7 +157,7 @@ class Resumption:
         caches = shared.target.new_cache(options.max_kv_size)
         restore_caches(caches, content.caches, self._arrays)
         check_caches(shared.target, caches, count, options)
-        return Held(caches, count, unnamed=content.unnamed, draft=self._draft(count))
+        return PrefilledCache(caches, count, unnamed=content.unnamed, draft=self._draft(count))
 
     def _draft(self, held: int) -> DraftCheckpoint | None:
         stored = self._content.draft

@@ -20,7 +20,7 @@ PART = "holding the reply to its schema"
 
 
 @frozen
-class Holder:
+class ActiveConstraint:
     """A plugin's constraint.  An error in it ends the request: the reply would not be held."""
 
     plugin: str
@@ -36,7 +36,9 @@ class Holder:
             return self.constraint.complete()
 
 
-def find_holder(plugins: PluginManager, request: Request, faults: list[Fault]) -> Holder | None:
+def find_constraint(
+    plugins: PluginManager, request: Request, faults: list[Fault]
+) -> ActiveConstraint | None:
     """Who holds this request to its schema; None when it has none.
 
     :raises InputError: a plugin refuses the schema, or none can hold it.
@@ -48,7 +50,7 @@ def find_holder(plugins: PluginManager, request: Request, faults: list[Fault]) -
     found = plugins.constraint(request, tried)
     faults += tried
     if found is not None:
-        return Holder(*found)
+        return ActiveConstraint(*found)
     if tried:
         raise PluginError(f"plugin {tried[0].plugin!r} fails on the schema: {tried[0].message}")
     cure = plugins.remedy(*brought_by("schema"))

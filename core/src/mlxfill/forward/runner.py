@@ -36,7 +36,7 @@ NOT_TAPING = nullcontext()
 
 
 @define
-class Judged:
+class VerifyResult:
     """What a window said: ``sampled`` are the target's own choices, the last one is new.
 
     ``sampled[i]`` was chosen after the i-th judged position; ``accepted`` drafts agreed.
@@ -50,7 +50,7 @@ class Judged:
     known_logprobs: list[mx.array] = field(factory=list)
 
 
-class Forwarder:
+class TargetRunner:
     """Runs the target for one request.  ``watched``: for a trace, which needs caches of its own."""
 
     watched = False
@@ -199,7 +199,7 @@ class Forwarder:
         tokens: Sequence[int],
         *,
         want_known: bool = False,
-    ) -> tuple[Judged, list[int]]:
+    ) -> tuple[VerifyResult, list[int]]:
         """One window ``known + drafts``: drafts are judged, what is refused is taken back.
 
         ``tokens[:before]`` stand before the window and ``tokens`` goes on with ``known``.
@@ -287,7 +287,7 @@ class Forwarder:
 
     def _compare(
         self, logits: mx.array, drafts: Sequence[int] | mx.array, position: int
-    ) -> tuple[Judged, list[int]]:
+    ) -> tuple[VerifyResult, list[int]]:
         """Sample all positions at once and read drafts and samples together."""
         count = logits.shape[0]
         logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
@@ -298,7 +298,7 @@ class Forwarder:
         else:
             chosen, values = ids_of(sampled), list(drafts)
         accepted = self.agreed(chosen, values)
-        return Judged(chosen[: accepted + 1], accepted, logprobs), values
+        return VerifyResult(chosen[: accepted + 1], accepted, logprobs), values
 
     def agreed(self, chosen: Sequence[int], drafts: Sequence[int]) -> int:
         """How many drafts the target chose as well, up to an EOS."""
@@ -309,7 +309,7 @@ class Forwarder:
             accepted += 1
         return accepted
 
-    def walk(self, logits: mx.array, drafts: Sequence[int], history: list[int]) -> Judged:
+    def walk(self, logits: mx.array, drafts: Sequence[int], history: list[int]) -> VerifyResult:
         """Judge position by position, so that processors see emitted tokens only."""
         sampled: list[int] = []
         rows: list[mx.array] = []
@@ -324,7 +324,7 @@ class Forwarder:
             rows.append(logprobs[0])
             agreed = at < len(drafts) and token == drafts[at] and token not in self.eos
             if not agreed or self.complete():
-                return Judged(sampled, at, rows)
+                return VerifyResult(sampled, at, rows)
             history.append(token)
 
     # --- pieces ---------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from mlxfill.forward.runner import Forwarder, Judged
+from mlxfill.forward.runner import TargetRunner, VerifyResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -42,8 +42,8 @@ def misaligned(caches: Sequence[Any], held: int) -> str:
     return ""
 
 
-class WatchedForwarder(Forwarder):
-    """Takes the place of a ``Forwarder`` while a request is traced or audited.
+class WatchedRunner(TargetRunner):
+    """Takes the place of a ``TargetRunner`` while a request is traced or audited.
 
     ``on_window`` is told of every window, ``on_misaligned``, once, what is wrong and where.
     """
@@ -55,7 +55,7 @@ class WatchedForwarder(Forwarder):
     def prefill(
         self, ids: Sequence[int], embeddings: mx.array | None = None
     ) -> Generator[None, None, mx.array]:
-        """As of ``Forwarder``."""
+        """As of ``TargetRunner``."""
         self._check(f"before prompt token {self.held + 1}")
         logits = yield from super().prefill(ids, embeddings)
         self._check(f"after prompt token {self.held}")
@@ -68,14 +68,14 @@ class WatchedForwarder(Forwarder):
         position: int,
         embeddings: mx.array | None = None,
     ) -> tuple[mx.array, mx.array]:
-        """As of ``Forwarder``."""
+        """As of ``TargetRunner``."""
         self._check(f"before the step at {self.held}")
         out = super().step(pending, history, position, embeddings)
         self._check(f"after the step at {self.held - 1}")
         return out
 
     def append(self, ids: Sequence[int]) -> None:
-        """As of ``Forwarder``."""
+        """As of ``TargetRunner``."""
         held = self._begin(len(ids))
         super().append(ids)
         self._end(Window(held, len(ids), 0, 0))
@@ -88,8 +88,8 @@ class WatchedForwarder(Forwarder):
         tokens: Sequence[int],
         *,
         want_known: bool = False,
-    ) -> tuple[Judged, list[int]]:
-        """As of ``Forwarder``."""
+    ) -> tuple[VerifyResult, list[int]]:
+        """As of ``TargetRunner``."""
         held = self._begin(len(known) + len(drafts))
         if before != self.held:
             self._complain(f"the caches hold {held} tokens, a window begins at {before}")

@@ -36,7 +36,7 @@ class LayerCall:
 
 
 @define
-class Tape:
+class LayerTrace:
     """The layer calls of one forward, in order."""
 
     calls: list[LayerCall] = field(factory=list)
@@ -53,7 +53,7 @@ class _Mode(threading.local):
     """What the hooks of one model do in this thread."""
 
     stash: mx.array | None = None
-    tape: Tape | None = None
+    tape: LayerTrace | None = None
     capture: Capture | None = None
 
 
@@ -101,10 +101,10 @@ class ModelHooks:
     def __deepcopy__(self, _: object) -> None:
         """A copy of the model has no hooks: whoever uses it binds it."""
 
-    def taping(self, layers: Sequence[nn.Module] = ()) -> AbstractContextManager[Tape]:
+    def taping(self, layers: Sequence[nn.Module] = ()) -> AbstractContextManager[LayerTrace]:
         """Record the calls of ``layers`` (none named: of all) inside the block, in this thread."""
         chosen = [self._layers[id(layer)] for layer in layers] or self._layers.values()
-        return self._in_use(chosen, "tape", Tape())
+        return self._in_use(chosen, "tape", LayerTrace())
 
     def standing_in(self, hidden: mx.array) -> AbstractContextManager[mx.array]:
         """Let the body answer ``hidden`` ``[B, L, H]`` at once inside the block."""

@@ -78,7 +78,7 @@ class Target:
         elif body is not None:
             self.split, self.reason = self._probe_split(capture, whole)
 
-    def _tappable(self, tape: hooks.Tape, ids: mx.array) -> frozenset[int]:
+    def _tappable(self, tape: hooks.LayerTrace, ids: mx.array) -> frozenset[int]:
         """Layers that answer one ``[B, L, H]`` array."""
         outputs = _outputs(tape)
         answers = [outputs.get(id(layer)) for layer in self.layers]
@@ -129,11 +129,11 @@ class Target:
             logits: mx.array = self.model(mx.zeros(hidden.shape[:2], mx.int32))
         return logits
 
-    def taping(self, layers: Sequence[int] = ()) -> AbstractContextManager[hooks.Tape]:
+    def taping(self, layers: Sequence[int] = ()) -> AbstractContextManager[hooks.LayerTrace]:
         """Record layer calls inside the block: those of ``layers``, none named: of all."""
         return self._hooks.taping([self.layers[i] for i in layers])
 
-    def taps(self, tape: hooks.Tape, layers: Sequence[int]) -> mx.array:
+    def taps(self, tape: hooks.LayerTrace, layers: Sequence[int]) -> mx.array:
         """Outputs of ``layers`` side by side, ``[B, L, n*H]``."""
         outputs = _outputs(tape)
         chosen = [outputs[id(self.layers[i])] for i in layers]
@@ -183,7 +183,7 @@ def _hidden(capture: hooks.Capture) -> mx.array:
     return hidden
 
 
-def _outputs(tape: hooks.Tape) -> dict[int, Any]:
+def _outputs(tape: hooks.LayerTrace) -> dict[int, Any]:
     """What layers answered, by their identity; of several things the first."""
     answers = {id(call.layer): call.output for call in tape.calls}
     return {key: each[0] if isinstance(each, tuple) else each for key, each in answers.items()}

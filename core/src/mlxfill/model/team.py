@@ -45,7 +45,7 @@ def launched() -> mx.distributed.Group | None:
     return group if group.size() > 1 else None
 
 
-class Team:
+class RankGroup:
     """The ranks of a group.  A team of one shares with nobody, at no cost."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Team:
 class SharedChooser(Chooser):
     """Chooses what rank 0 chooses: replicated sums may differ in their last bits."""
 
-    def __init__(self, team: Team, sampling: Sampling, sampler: Sampler | None = None) -> None:
+    def __init__(self, team: RankGroup, sampling: Sampling, sampler: Sampler | None = None) -> None:
         """``sampling`` must carry the team's seed."""
         super().__init__(sampling, sampler)
         self._team = team

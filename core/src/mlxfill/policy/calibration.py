@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mlxfill.contracts import DraftProvider, DraftRows
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
-    from mlxfill.model.team import Team
+    from mlxfill.model.team import RankGroup
 
     Clock = Callable[[], float]
 
@@ -40,7 +40,7 @@ FORMAT = 1
 
 
 def curve_for(
-    target: Target, team: Team | None = None, budget_s: float = CALIBRATION_S
+    target: Target, team: RankGroup | None = None, budget_s: float = CALIBRATION_S
 ) -> CostCurve:
     """The stored curve of this model on this device, or a new one measured now.
 

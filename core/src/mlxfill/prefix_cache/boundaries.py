@@ -21,7 +21,7 @@ _OTHER_TEXTS = ("A", "9", "é")
 _MOST_STARTS = 8
 
 
-def boundaries(request: Request, starts: Starts) -> list[int]:
+def boundaries(request: Request, starts: SharedPrefixes) -> list[int]:
     """Numbers of prompt tokens, ascending, all below the prompt's length.
 
     For chat messages: the beginning that any conversation with this system message and these
@@ -54,7 +54,7 @@ class _Start:
     ids: Ids
 
 
-class Starts:
+class SharedPrefixes:
     """What prompts of the same system messages and tools begin with, the newest few.
 
     To find that out they are rendered and read three times, and tools may be long.

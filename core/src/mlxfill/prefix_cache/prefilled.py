@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @define
-class Held:
+class PrefilledCache:
     """Caches of one request's own that hold ``count`` tokens, ``unnamed`` ones included.
 
     ``draft``: the drafter's state after as many tokens, where there is one.  ``kept``: an earlier
@@ -40,7 +40,7 @@ def own_caches(
     ids: Sequence[int],
     max_kv_size: int | None,
     adapters: str | None = None,
-) -> Held:
+) -> PrefilledCache:
     """Caches of one request's own that hold the beginning of its prompt; ``given`` stays as it is.
 
     A cache of the whole prompt gives one token back, since the model must see a last
@@ -49,7 +49,7 @@ def own_caches(
     :raises CacheMismatchError: it holds other tokens, more of them, or an unknown number.
     """
     if given is None:
-        return Held(target.new_cache(max_kv_size), 0)
+        return PrefilledCache(target.new_cache(max_kv_size), 0)
     caches = given.caches if isinstance(given, PromptCache) else list(given)
     check_kind(target, caches)
     if isinstance(given, PromptCache):
@@ -64,13 +64,13 @@ def own_caches(
         raise CacheMismatchError(message)
     caches = copy.deepcopy(caches)
     if held < len(ids):
-        return Held(caches, held)
+        return PrefilledCache(caches, held)
     from mlx_lm.models.cache import can_trim_prompt_cache, trim_prompt_cache
 
     given_back: Any = trim_prompt_cache(caches, 1) if can_trim_prompt_cache(caches) else 0
     if given_back == 1:
-        return Held(caches, held - 1)
-    return Held(target.new_cache(max_kv_size), 0)
+        return PrefilledCache(caches, held - 1)
+    return PrefilledCache(target.new_cache(max_kv_size), 0)
 
 
 def _held_tokens(caches: Sequence[Any]) -> int:

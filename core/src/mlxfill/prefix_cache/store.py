@@ -15,7 +15,7 @@ from attrs import define, frozen
 from mlx_lm.models.cache import KVCache
 
 from mlxfill.contracts import Fault
-from mlxfill.prefix_cache.prefilled import Held
+from mlxfill.prefix_cache.prefilled import PrefilledCache
 from mlxfill.rewind.entries import flat
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mlxfill.contracts import DraftCheckpoint
-    from mlxfill.forward.runner import Forwarder
+    from mlxfill.forward.runner import TargetRunner
     from mlxfill.proposals.drafting import Drafting
 
     Ids = NDArray[np.int32]
@@ -67,7 +67,7 @@ class Entry:
         return self.draft is not None and count == len(self.tokens)
 
 
-class PromptStore:
+class PrefixCache:
     """The newest entries, bounded by number and bytes.
 
     What goes in and out is copied, so that no request changes an entry: handles of arrays, not
@@ -100,7 +100,7 @@ class PromptStore:
 
     def fetch(
         self, ids: Sequence[int], *, adapters: str | None = None, drafts_worth: float = 0.0
-    ) -> Held | None:
+    ) -> PrefilledCache | None:
         """Caches with the longest known beginning of ``ids``, at most all but the last.
 
         :param drafts_worth: how many tokens of the prompt rather to read again than to do without
@@ -121,7 +121,7 @@ class PromptStore:
         left = len(found.tokens) - count
         for each in flat(caches) if left else ():
             each.trim(left)
-        return Held(caches, count, draft=None if left else found.draft, kept=True)
+        return PrefilledCache(caches, count, draft=None if left else found.draft, kept=True)
 
     def keep(
         self,
@@ -154,15 +154,15 @@ class PromptStore:
 
 
 @frozen
-class Deposit:
+class CacheRecorder:
     """What one request leaves in a store, for requests that begin alike.
 
     ``boundaries``: numbers of prompt tokens, ascending, after which it leaves its caches on the
     way through the prompt.  ``on_fault`` hears, once, of caches that there is no room for.
     """
 
-    store: PromptStore
-    forwarder: Forwarder
+    store: PrefixCache
+    forwarder: TargetRunner
     drafting: Drafting | None
     on_fault: Callable[[Fault], None]
     boundaries: Sequence[int] = ()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from mlxfill.contracts import ProposalSource
-    from mlxfill.forward.runner import Judged
+    from mlxfill.forward.runner import VerifyResult
     from mlxfill.proposals.drafting import Drafting
 
 FIELDS: dict[str, type] = {
@@ -58,7 +58,7 @@ class SessionView:
 
 
 @define(eq=False)  # a seat is itself, whatever its source says about equality
-class Seat:
+class SourceState:
     """One source at the table."""
 
     plugin: str
@@ -78,7 +78,7 @@ class Offer:
     what will have become of it if nothing else happens.
     """
 
-    seat: Seat
+    seat: SourceState
     proposal: Proposal
     ids: tuple[int, ...]
     policy: Policy
@@ -118,7 +118,7 @@ class Session:
         tokens: list[int],
         budget: int,
         rules: Rules,
-        seats: Iterable[Seat],
+        seats: Iterable[SourceState],
         on_fault: Callable[[Fault], None],
     ) -> None:
         """``tokens`` are the prompt's; the session appends to that list."""
@@ -133,7 +133,7 @@ class Session:
         # For traces, None otherwise: offer, accepted, judged, the target's id instead;
         # drafter, drafted ids, what the target said.
         self.on_proposal: Callable[[Offer, int, int, int | None], None] | None = None
-        self.on_drafts: Callable[[Drafting, Sequence[int], Judged], None] | None = None
+        self.on_drafts: Callable[[Drafting, Sequence[int], VerifyResult], None] | None = None
         self.complete: Callable[[], bool] = lambda: False
         """Whether nothing but the end may follow."""
         self._on_fault = on_fault
@@ -157,7 +157,7 @@ class Session:
         return dict(total)
 
     @staticmethod
-    def _sane(seat: Seat, on_fault: Callable[[Fault], None]) -> bool:
+    def _sane(seat: SourceState, on_fault: Callable[[Fault], None]) -> bool:
         needed = ("propose", "observe", "resolved")
         try:
             missing = [n for n in needed if not callable(getattr(seat.source, n, None))]
@@ -315,7 +315,7 @@ class Session:
             self.counts[offer.fate] += 1
             self._tell(offer.seat, offer.proposal, offer.entered + accepted)
 
-    def _propose(self, seat: Seat) -> Proposal | None:
+    def _propose(self, seat: SourceState) -> Proposal | None:
         started = time.perf_counter()
         try:
             proposal = seat.source.propose(self.view)
@@ -326,7 +326,7 @@ class Session:
             return None
         return None if self._charge_time(seat, "propose", started) else proposal
 
-    def _charge_time(self, seat: Seat, where: str, started: float) -> bool:
+    def _charge_time(self, seat: SourceState, where: str, started: float) -> bool:
         """Whether a call that ended now was one too slow."""
         took = time.perf_counter() - started
         self._spent_s += took
@@ -363,7 +363,7 @@ class Session:
             message = f"id {wrong} is outside the vocabulary of {self.rules.vocab_size}"
             raise ValueError(message)
 
-    def _clamp(self, seat: Seat, proposal: Proposal) -> Offer | None:
+    def _clamp(self, seat: SourceState, proposal: Proposal) -> Offer | None:
         """DESIGN's clamps in their order: EOS, delimiter, span and budget, at least two."""
         rules = self.rules
         ids = proposal.ids[: rules.max_span]
@@ -388,7 +388,7 @@ class Session:
             self.counts["branch_stops"] += 1
         return Offer(seat, proposal, ids, policy)
 
-    def _tell(self, seat: Seat, proposal: Proposal, accepted: int) -> None:
+    def _tell(self, seat: SourceState, proposal: Proposal, accepted: int) -> None:
         started = time.perf_counter()
         try:
             seat.source.resolved(proposal, accepted)
@@ -396,7 +396,7 @@ class Session:
             self._quarantine(seat, "resolved", error)
         self._charge_time(seat, "resolved", started)
 
-    def _quarantine(self, seat: Seat, where: str, error: BaseException) -> None:
+    def _quarantine(self, seat: SourceState, where: str, error: BaseException) -> None:
         """Remove a source for the rest of the request."""
         fault = Fault(seat.plugin, where, charge(error))
         if seat in self.seats:

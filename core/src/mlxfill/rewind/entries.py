@@ -71,7 +71,7 @@ class Trimming:
         return empty is not None and bool(empty())
 
 
-class Concatenating(Trimming):
+class ConcatenateRewinder(Trimming):
     """``ConcatenateKVCache``: its ``trim`` moves the offset and leaves the arrays."""
 
     def rewind(self, keep: int) -> None:
@@ -147,7 +147,7 @@ class Rotating:
             e.update_and_fetch(keys, values)
 
 
-class Restoring:
+class GenericRewinder:
     """An entry of a model's own making: what it holds is put back, and its layer called again."""
 
     needs_replay = True
@@ -221,7 +221,7 @@ def builtin_rewinder(entry: Any, layer: LayerReplay) -> CacheRewinder | None:  #
     if isinstance(entry, RotatingKVCache):
         return Rotating(entry, layer)
     if isinstance(entry, ConcatenateKVCache):
-        return Concatenating(entry, layer)
+        return ConcatenateRewinder(entry, layer)
     if hasattr(entry, "trim") and hasattr(entry, "is_trimmable") and entry.is_trimmable():
         return Trimming(entry, layer)
     return None

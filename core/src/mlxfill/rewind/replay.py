@@ -14,7 +14,7 @@ import mlx.core as mx
 from mlxfill.errors import ModelError
 
 if TYPE_CHECKING:
-    from mlxfill.model.hooks import LayerCall, Tape
+    from mlxfill.model.hooks import LayerCall, LayerTrace
 
 HIDDEN_AXES = 3
 
@@ -25,7 +25,7 @@ class Window:
     def __init__(self) -> None:
         """Nothing forwarded yet."""
         self.size = 0
-        self.tape: Tape | None = None
+        self.tape: LayerTrace | None = None
 
 
 class TapedLayer:
@@ -54,7 +54,7 @@ class TapedLayer:
         call.layer(*args, **kwargs)
 
 
-def feeding_call(tape: Tape | None, entry: Any) -> LayerCall:  # noqa: ANN401
+def feeding_call(tape: LayerTrace | None, entry: Any) -> LayerCall:  # noqa: ANN401
     """The call to repeat: that of the one block that was given the entry, or its layer's.
 
     A block is cheaper than its layer.  Where several share the entry (time and channel mixing

@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from mlxfill.errors import ModelError
 from mlxfill.model.reading import apart
-from mlxfill.rewind.entries import Restoring, builtin_rewinder, is_plain
+from mlxfill.rewind.entries import GenericRewinder, builtin_rewinder, is_plain
 from mlxfill.rewind.replay import TapedLayer, Window
 from mlxfill.rewind.rings import wider_than_ring
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlxfill.contracts import CacheRewinder, LayerReplay
-    from mlxfill.model.hooks import Tape
+    from mlxfill.model.hooks import LayerTrace
     from mlxfill.model.target import Target
 
     MakeRewinder = Callable[[object, LayerReplay], CacheRewinder | None]
@@ -80,7 +80,7 @@ class CacheWindow:
         first, second = self._makers
         known = first(entry, layer) or second(entry, layer)
         if known is None and type(entry) in self.target.cache_kinds and is_plain(entry):
-            return Restoring(entry, layer)
+            return GenericRewinder(entry, layer)
         return known
 
     def begin(self, size: int) -> None:
@@ -103,7 +103,7 @@ class CacheWindow:
         self.taped(tape)
         return out
 
-    def taped(self, tape: Tape | None) -> None:
+    def taped(self, tape: LayerTrace | None) -> None:
         """Take the tape of a window that was forwarded elsewhere."""
         self._window.tape = tape
 

@@ -22,7 +22,7 @@ from mlxfill.rows.storage import Lengths, RowKV, RowQuantizedKV, RowSlidingKV
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mlxfill.model.hooks import LayerCall, Tape
+    from mlxfill.model.hooks import LayerCall, LayerTrace
 
 
 def layout(cache: Sequence[Any]) -> tuple[object, ...] | None:
@@ -116,7 +116,7 @@ class RowCaches:
         """Before a window of which something may be refused."""
         self._saved = [list(entry.cache) for entry in self._states()]
 
-    def settle(self, counts: Sequence[int], size: int = 1, tape: Tape | None = None) -> None:
+    def settle(self, counts: Sequence[int], size: int = 1, tape: LayerTrace | None = None) -> None:
         """Row b keeps its first ``counts[b]`` ids of a window of ``size``."""
         if any(count != size for count in counts):
             for entry, before in zip(list(self._states()), self._saved, strict=True):
@@ -176,7 +176,7 @@ class RowCaches:
 @frozen
 class _Taped:
     size: int
-    tape: Tape | None
+    tape: LayerTrace | None
 
 
 class _RowPicker:

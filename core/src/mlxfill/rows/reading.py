@@ -12,7 +12,7 @@ from mlxfill.rows.caches import RowCaches
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mlxfill.model.hooks import Tape
+    from mlxfill.model.hooks import LayerTrace
     from mlxfill.model.target import Target
 
 PAD = 0
@@ -25,7 +25,7 @@ def read_rows(
     held: Sequence[int],
     chunks: Sequence[Sequence[int]],
     tap_layers: Sequence[int] = (),
-) -> Tape | None:
+) -> LayerTrace | None:
     """Forward ``chunks[b]`` after the ``held[b]`` tokens of ``caches[b]``, lazily, without a head.
 
     Each of the mlx-lm caches holds its chunk afterwards.  All of them held tokens before, or none
