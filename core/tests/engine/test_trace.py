@@ -60,6 +60,7 @@ def drafter(accuracy: float, name: str = "llama") -> Guest:
 @pytest.fixture
 def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
     """Switch the trace on and read it: all records, or those of one kind."""
+    session()  # a request of its own, the first time
     path = tmp_path / "trace.jsonl"
     monkeypatch.setenv("MLXFILL_TRACE", str(path))
 
