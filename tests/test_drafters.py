@@ -112,9 +112,10 @@ def test_phases_are_shown_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @each_draft
-def test_what_a_draft_costs_is_measured_on_loading(draft: str) -> None:
+def test_what_a_draft_costs_is_measured_once_it_is_prepared_for(draft: str) -> None:
     with mlxfill.load("tiny", draft=draft, plugins=[PLUGIN[draft]], config={}) as engine:
         assert engine.drafter is not None
+        engine.prepare()
         assert (engine.drafter.cost or 0) > 0
 
 
