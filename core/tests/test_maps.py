@@ -21,9 +21,9 @@ def test_the_docstring_of_a_package_names_its_modules(package: str) -> None:
     assert {found.name for found in iter_modules(module.__path__)} - named == set()
 
 
-@pytest.mark.parametrize("package", sorted(PACKAGES))
+@pytest.mark.parametrize("package", ["", *sorted(PACKAGES)])
 def test_a_folder_is_taken_in_at_a_glance(package: str) -> None:
-    folder = Path(import_module(f"mlxfill.{package}").__path__[0])
+    folder = Path(import_module(f"mlxfill.{package}".rstrip(".")).__path__[0])
     sizes = {
         str(each.relative_to(folder)): len([*each.glob("*.py")]) - 1
         for each in (folder, *folder.rglob("*"))

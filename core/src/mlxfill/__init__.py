@@ -76,12 +76,12 @@ if TYPE_CHECKING:
     from mlxfill.hookspecs import hookimpl
     from mlxfill.loading.formats import FolderFormat, folder_format
     from mlxfill.loading.model import load_tokenizer
-    from mlxfill.messages import for_template
     from mlxfill.model.compiled import CompiledForward
     from mlxfill.plugins import PluginManager, installed_plugin
     from mlxfill.rewind.mark import CacheMark
     from mlxfill.rewind.window import CacheWindow
     from mlxfill.sampling import Chooser, Sampling
+    from mlxfill.tool_calls.messages import for_template
     from mlxfill.whole import replacing
 
 __all__ = [
@@ -176,7 +176,7 @@ _HOMES = {
     "check_output": "mlxfill.cli.terminal.outputs",
     "fit_table": "mlxfill.cli.terminal.tables",
     "folder_format": "mlxfill.loading.formats",
-    "for_template": "mlxfill.messages",
+    "for_template": "mlxfill.tool_calls.messages",
     "grouped": "mlxfill.cli.groups",
     "hookimpl": "mlxfill.hookspecs",
     "installed_plugin": "mlxfill.plugins",

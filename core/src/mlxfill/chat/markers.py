@@ -18,7 +18,7 @@ from uuid import uuid4
 from attrs import frozen
 
 from mlxfill.errors import InputError, TemplateError
-from mlxfill.messages import THOUGHTS
+from mlxfill.tool_calls.messages import THOUGHTS
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -13,12 +13,12 @@ from mlxfill.chat.roles import written
 from mlxfill.chat.shortest import check_count, check_length
 from mlxfill.chat.thoughts import with_thoughts_told
 from mlxfill.errors import InputError, TemplateError
-from mlxfill.messages import for_template
 from mlxfill.rules import is_whole
 from mlxfill.tool_calls.history import with_calls_told
+from mlxfill.tool_calls.messages import for_template
 from mlxfill.tool_calls.probe import CallProbe
 from mlxfill.tool_calls.rendering import render, renderer
-from mlxfill.tools import check_tools
+from mlxfill.tool_calls.tools import check_tools
 
 if TYPE_CHECKING:
     from mlxfill.chat.markers import ContentMarkers

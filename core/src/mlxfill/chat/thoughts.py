@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mlxfill.errors import TemplateError
-from mlxfill.messages import THOUGHTS
 from mlxfill.tool_calls.history import CONVERSATION, with_calls_told
+from mlxfill.tool_calls.messages import THOUGHTS
 
 if TYPE_CHECKING:
     from mlxfill.tool_calls.probe import CallProbe

@@ -6,6 +6,7 @@
     form      the pieces of a call, for grammars
     probe     asks a chat template; ways: how calls are put to it; rendering: applies it
     history   the calls of earlier turns, as the chat template takes them
+    messages, tools  what messages and tools of a request must be
     formats   which form a model's calls have, where mlx-lm does not know it
     readers   reading each form; literals: arguments in Python's syntax; jsontext: in JSON
 """

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlxfill.errors import TemplateError
-from mlxfill.messages import arguments_of, with_arguments
+from mlxfill.tool_calls.messages import arguments_of, with_arguments
 from mlxfill.tool_calls.probe import QUESTION, CallProbe
 from mlxfill.tool_calls.ways import EXAMPLE, NAME, as_json, holds_example, ways_to_call
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from mlxfill.errors import TemplateError, reason
-from mlxfill.messages import arguments_of, with_short_ids
-from mlxfill.tools import with_all_keys
+from mlxfill.tool_calls.messages import arguments_of, with_short_ids
+from mlxfill.tool_calls.tools import with_all_keys
 
 
 def render(

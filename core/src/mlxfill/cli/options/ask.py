@@ -14,8 +14,8 @@ from attrs.converters import optional
 
 from mlxfill.cli.terminal.encoding import as_text
 from mlxfill.errors import InputError
-from mlxfill.messages import for_template
-from mlxfill.tools import check_tools
+from mlxfill.tool_calls.messages import for_template
+from mlxfill.tool_calls.tools import check_tools
 
 STDIN = "-"
 Message = Mapping[str, Any]
