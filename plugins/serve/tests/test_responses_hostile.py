@@ -94,7 +94,7 @@ BODY = NAMES.flatmap(
     lambda names: st.fixed_dictionaries({**ASKED, **{name: FIELDS[name] for name in names}})
 )
 THOROUGH = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 
 
