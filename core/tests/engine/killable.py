@@ -11,12 +11,18 @@ import os
 import sys
 import time
 import traceback
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
 from mlxfill_testing import engine_with, shared_model
+
+for module in ("mlxfill.engine.resume", "mlxfill.resume.keeper", "mlxfill.batch.scheduler"):
+    import_module(module)  # names of the packages are imported when they are first used
+for module in ("llama", "qwen3_5", "gemma3_text", "falcon_h1"):
+    import_module(f"mlx_lm.models.{module}")
 
 PROMPT = [7, 30, 9, 30, 11, 4]
 COUNT = 120

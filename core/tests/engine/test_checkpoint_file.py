@@ -329,8 +329,10 @@ def test_what_was_killed_goes_on_as_if_nothing_had_happened(
     while kills < KILLS:
         seed += 1
         name, path = NAMES[seed % len(NAMES)], tmp_path / f"reply {seed}"
-        killed = reached = 0
+        killed = reached = tries = 0
         while True:
+            tries += 1
+            assert tries < 200, f"{reached} tokens after {tries} processes: they do not get far"
             killable.start(path, name, seed, 0.001)
             if killable.ends_within(rng.uniform(0.1, 0.6)):
                 assert killable.ended() == 0
