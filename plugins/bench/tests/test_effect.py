@@ -47,7 +47,7 @@ def measured_effects(arms: dict[str, Any], *, rounds: int = 4, prompts: int = 3)
                 str(prompt),
                 1,
                 {
-                    "plain": [answer(1.0, drafted=0, accepted=0)] * rounds,
+                    "plain": [answer(1.0, drafted=0, accepted=0, offers=0)] * rounds,
                     **{
                         name: [a if isinstance(a, Answer) else answer(a)] * rounds
                         for name, a in arms.items()
@@ -187,7 +187,7 @@ def test_the_fastest_that_helps_is_taken_in_its_order() -> None:
 
 
 def test_what_had_nothing_to_offer_stays_as_it_is() -> None:
-    silent = answer(1.0, drafted=0, accepted=0)
+    silent = answer(1.0, drafted=0, accepted=0, offers=0)
     advice = advise(measurement({"spec-ngram": 0.5, "fill-strict": silent}), CONFIG)
     assert advice.enabled == tuple(ON)
     assert not advice.changes
@@ -210,7 +210,7 @@ def test_where_nothing_helps_only_harm_goes_off() -> None:
 
 @pytest.mark.parametrize("seconds", [0.9, 1.0, 1.5])
 def test_what_proposed_nothing_is_not_judged_by_its_time(seconds: float) -> None:
-    silent = answer(seconds, drafted=0, accepted=0)
+    silent = answer(seconds, drafted=0, accepted=0, offers=0)
     best = advise(measurement({"fill-echo": silent}), CONFIG)
     assert best.enabled == tuple(ON)
     assert not best.changes
@@ -218,14 +218,22 @@ def test_what_proposed_nothing_is_not_judged_by_its_time(seconds: float) -> None
 
 @pytest.mark.parametrize("seconds", [0.5, 1.0, 1.5])
 def test_what_proposed_nothing_is_idle_and_not_undecided(seconds: float) -> None:
-    measured = measurement({"fill-echo": answer(seconds, drafted=0, accepted=0)})
+    measured = measurement({"fill-echo": answer(seconds, drafted=0, accepted=0, offers=0)})
     assert [effect.verdict for effect in measured.effects] == ["idle"]
     (line,) = advise(measured, CONFIG).unproven
     assert line.startswith("fill-echo had nothing to propose")
 
 
+def test_offers_that_the_gate_left_out_are_proposals() -> None:
+    """Seen where forwards of several tokens cost much: 14 offers, none of them judged."""
+    offers = answer(1.0, drafted=0, accepted=0, offers=14, left_out=11)
+    measured = measurement({"spec-ngram": offers})
+    assert all(effect.verdict != "idle" for effect in measured.effects)
+    assert not any("had nothing to propose" in line for line in advise(measured, CONFIG).unproven)
+
+
 def test_where_nothing_is_proven_it_is_said_what_would_settle_it() -> None:
-    silent, slow = answer(1.5, drafted=0, accepted=0), answer(1.5)
+    silent, slow = answer(1.5, drafted=0, accepted=0, offers=0), answer(1.5)
     measured = measurement({"fill-echo": silent, "spec-ngram": slow})
     open_ = [attrs.evolve(e, verdict="undecided", expected=1.3) for e in measured.effects]
     advice = advise(attrs.evolve(measured, effects=open_), CONFIG)

@@ -53,7 +53,7 @@ class Effect:
 
     @property
     def offered(self) -> bool:
-        """Whether the arm guessed or asserted anything."""
+        """Whether the arm proposed anything, also where the gate left all of it out."""
         return _offered(self.figures)
 
 
@@ -101,7 +101,7 @@ def _effect(  # noqa: PLR0913, PLR0917 - of `effects`, and two arms
 
 
 def _offered(figures: Figures) -> bool:
-    return figures.acceptance is not None or figures.injected > 0
+    return figures.offers > 0 or figures.acceptance is not None or figures.injected > 0
 
 
 def _verdict(
