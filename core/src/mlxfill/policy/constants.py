@@ -32,7 +32,7 @@ RETIME = 64
 # --- how often guesses are right (acceptance) ---------------------------------------------------
 
 PRIOR = {0: 0.2, 1: 0.25, 2: 0.5, 3: 0.62, 4: 0.75, 6: 0.85, 9: 0.92, 13: 0.95, 21: 0.97, 33: 0.98}
-"""Chance that a source's next id is right after so many right ones, as spec-ngram has it."""
+"""Chance that a source's next id is right after so many right ones, as prompt lookup has it."""
 WEIGHT = 4.0
 """Trials that it counts for: a few rounds must outweigh it."""
 TRAINED = 0.9
