@@ -67,7 +67,7 @@ def test_a_command_that_needs_a_model_names_the_extra(command: str, python: Pyth
 
 def test_help_and_the_list_of_plugins_need_no_backend(python: Python) -> None:
     commands = [["--help"], ["plugins", "list"], ["config", "check"]]
-    commands += [[name, "--help"] for name in scan().commands]
+    commands += [[*name.split(), "--help"] for name in scan().commands]
     for command in commands:
         done = python("-m", "mlxfill", *command)
         assert (done.returncode, done.stderr) == (0, ""), command
