@@ -23,7 +23,8 @@ class CostCurve:
     it continues with the slope of the whole curve.  ``fixed`` curves learn nothing: with one of
     them the number of forwards does not depend on the clock.  ``rewind`` is the cost of a rewind
     relative to the window that it follows (0 for caches that are only trimmed).  ``windows``:
-    since a plain step was timed; ``stall``: the share of one that is lost when the host waits.
+    since a plain step was timed; ``stall``: the share of one that is lost when the host waits;
+    ``step_ms``: wall time of one, the median of the newest, 0 before there are enough.
 
     How deep the context is needs no point of its own: costs are relative to plain steps of now.
     """
@@ -34,14 +35,10 @@ class CostCurve:
     seen: dict[int, int] = field(factory=dict, repr=False, eq=False)
     windows: int = field(default=0, repr=False, eq=False)
     stall: float = field(default=0.0, repr=False, eq=False)
+    step_ms: float = field(default=0.0, init=False, repr=False, eq=False)
     _table: list[float] = field(factory=list, repr=False, eq=False)
     _steps: deque[float] = field(factory=lambda: deque(maxlen=NEWEST), repr=False, eq=False)
     _rows: dict[int, CostCurve] = field(factory=dict, repr=False, eq=False)
-
-    @property
-    def step_ms(self) -> float:
-        """Wall time of a plain step: the median of the newest, 0 before there are enough."""
-        return median(self._steps) if len(self._steps) >= ENOUGH else 0.0
 
     @classmethod
     def free(cls) -> CostCurve:
@@ -108,6 +105,7 @@ class CostCurve:
             return
         if n == 1:
             self._steps.append(ms)
+            self.step_ms = median(self._steps) if len(self._steps) >= ENOUGH else 0.0
             self.windows = 0
         elif self.step_ms:
             self._refine(n, ms / self.step_ms)
