@@ -92,7 +92,11 @@ class Drafter:
     def candidate(
         self, limit: int, curve: CostCurve, untold: int = 0, stall: float = 0.0
     ) -> Candidate:
-        """A round of at most ``limit`` drafts of one row, ``untold`` tokens told before."""
+        """A round of at most ``limit`` drafts of one row, ``untold`` tokens told before.
+
+        Telling is timed in the steps of ``curve`` from here on.
+        """
+        self.step_ms = 0.0 if curve.fixed else curve.step_ms
         return Candidate(
             limit=limit,
             rate=self.acceptance.rate,
@@ -104,9 +108,7 @@ class Drafter:
 
     def plan(self, gate: Gate, limit: int, untold: int, to_come: int) -> Plan:
         """How deep to draft now; when it is due it is explored although it does not pay."""
-        curve = gate.curve
-        self.step_ms = 0.0 if curve.fixed else curve.step_ms
-        plan = gate.plan(self.candidate(limit, curve, untold, gate.stall))
+        plan = gate.plan(self.candidate(limit, gate.curve, untold, gate.stall))
         self.expected_speedup = plan.expected_speedup
         if not plan.depth or self._failed:  # a try that failed is followed by tries alone
             return self.exploration(gate, limit, untold)

@@ -69,7 +69,6 @@ class Drafting(Informed):
 
     def candidate(self, curve: CostCurve, room: int) -> Candidate:
         """What it could put into a window of several rows, by the curve of one."""
-        self.drafter.step_ms = 0.0 if curve.fixed else curve.step_ms
         candidate = self.drafter.candidate(self.limit(room), curve, self._untold)
         share = self.drafter.catch_up_share(self._untold, room + 1)
         return evolve(candidate, draft_cost=(self.drafter.cost or 0.0) + share)
