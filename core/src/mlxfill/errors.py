@@ -57,6 +57,12 @@ class CheckpointError(MlxfillError, ValueError):
     """A checkpoint is missing, damaged, foreign, in use, or of another model; it stays as it is."""
 
 
+def shown(value: object, most: int = 80) -> str:
+    """A value on one line of at most ``most`` characters, as messages name it."""
+    line = " ".join(repr(value).split())  # an array is shown in lines
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
 def reason(error: BaseException, most: int = 400) -> str:
     """What someone else's exception says, on one line of at most ``most`` characters."""
     return " ".join(str(error).split())[:most] or type(error).__name__

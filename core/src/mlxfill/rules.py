@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeGuard
 
-from mlxfill.errors import InputError
+from mlxfill.errors import InputError, shown
 
 Rule = Callable[[Any, Any, Any], None]
 """An attrs validator: ``(instance, attribute, value)``; raises ``InputError``."""
@@ -89,6 +89,4 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def refuse(attribute: Any, legal: str, value: object) -> None:  # noqa: ANN401
     """Raise the error of a rule: ``NAME must be LEGAL, not VALUE``."""
-    shown = " ".join(repr(value).split())  # an array is shown in lines
-    shown = shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 3]}..."
-    raise InputError(f"{attribute.name.rstrip('_')} must be {legal}, not {shown}")
+    raise InputError(f"{attribute.name.rstrip('_')} must be {legal}, not {shown(value, LONGEST)}")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Any, TypeGuard
 
-from mlxfill.errors import InputError
+from mlxfill.errors import InputError, shown
 
 TEXT_PARTS = ("text", "input_text", "output_text")
 """Types of the parts of a content whose key ``text`` holds text."""
@@ -18,7 +18,6 @@ THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _THOUGHT_PARTS = {"reasoning_details": ("text", "summary"), "thinking_blocks": ("thinking",)}
 """The same in parts, and the keys of their text.  Encrypted parts hold none."""
 _TEXTS = ("role", "name", "tool_call_id", *THOUGHTS)
-_LONGEST = 80
 """Characters of a value that an error shows."""
 
 
@@ -74,12 +73,12 @@ def _short(call_id: str) -> str:
 
 def _one(message: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
-        raise InputError(f"{where} must be a mapping with role and content, not {_shown(message)}")
+        raise InputError(f"{where} must be a mapping with role and content, not {shown(message)}")
     if message.get("role") in (None, ""):
-        raise InputError(f"{where} has no role: {_shown(message)}")
+        raise InputError(f"{where} has no role: {shown(message)}")
     for key in _TEXTS:
         if not isinstance(message.get(key), str | None):
-            raise InputError(f"{where}: {key} must be a string, not {_shown(message[key])}")
+            raise InputError(f"{where}: {key} must be a string, not {shown(message[key])}")
     made = dict(message)
     if "content" in made:
         made["content"] = _text(made["content"], where)
@@ -107,12 +106,12 @@ def _in_parts(parts: object, fields: Sequence[str], where: str) -> str:
     if parts is None:
         return ""
     if not _is_list(parts) or not all(isinstance(part, Mapping) for part in parts):
-        raise InputError(f"{where} must be a list of parts, not {_shown(parts)}")
+        raise InputError(f"{where} must be a list of parts, not {shown(parts)}")
     texts = [
         part[key] for part in parts for key in fields if isinstance(part, Mapping) and part.get(key)
     ]
     if not all(isinstance(text, str) for text in texts):
-        raise InputError(f"{where}: {' and '.join(fields)} must be strings, not {_shown(texts)}")
+        raise InputError(f"{where}: {' and '.join(fields)} must be strings, not {shown(texts)}")
     return "".join(texts)
 
 
@@ -120,19 +119,19 @@ def _text(content: object, where: str) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if not _is_list(content):
-        raise InputError(f"{where}: content must be a string or text parts, not {_shown(content)}")
+        raise InputError(f"{where}: content must be a string or text parts, not {shown(content)}")
     return "".join(_part(part, f"{where}: content, part {n}") for n, part in enumerate(content))
 
 
 def _part(part: object, where: str) -> str:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if not isinstance(part, Mapping) or kind is None:
-        raise InputError(f"{where} must be a mapping with type and text, not {_shown(part)}")
+        raise InputError(f"{where} must be a mapping with type and text, not {shown(part)}")
     if kind not in TEXT_PARTS:
-        raise InputError(f"{where} is of the type {_shown(kind)}: only text is understood")
+        raise InputError(f"{where} is of the type {shown(kind)}: only text is understood")
     text = part.get("text")
     if not isinstance(text, str):
-        raise InputError(f"{where}: text must be a string, not {_shown(text)}")
+        raise InputError(f"{where}: text must be a string, not {shown(text)}")
     return text
 
 
@@ -140,7 +139,7 @@ def _calls(calls: object, where: str) -> list[Mapping[str, Any]]:
     held = calls if _is_list(calls) else [calls]
     made = [_call(call) for call in held if isinstance(call, Mapping)]
     if not _is_list(calls) or len(made) < len(held):
-        raise InputError(f"{where}: tool_calls must be a list of calls, not {_shown(calls)}")
+        raise InputError(f"{where}: tool_calls must be a list of calls, not {shown(calls)}")
     return made
 
 
@@ -157,8 +156,3 @@ def _call(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _is_list(value: object) -> TypeGuard[Sequence[object]]:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
-
-
-def _shown(value: object) -> str:
-    shown = " ".join(repr(value).split())
-    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."

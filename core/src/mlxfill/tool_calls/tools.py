@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlxfill.errors import InputError
+from mlxfill.errors import InputError, shown
 from mlxfill.nearest import did_you_mean
 
 FUNCTION, OBJECT = "function", "object"
-_LONGEST = 80
 """Characters of a value that an error shows."""
 _LIKE = '{"type": "function", "function": {"name": ...}}'
 
@@ -23,12 +22,12 @@ def check_tools(tools: object) -> None:
     if tools is None:
         return
     if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
-        raise InputError(f"tools must be a list of tools, not {_shown(tools)}")
+        raise InputError(f"tools must be a list of tools, not {shown(tools)}")
     names: set[str] = set()
     for at, tool in enumerate(tools):
         name = _named(tool, f"tool {at}")
         if name in names:
-            raise InputError(f"tool {at}: another tool is named {_shown(name)} as well")
+            raise InputError(f"tool {at}: another tool is named {shown(name)} as well")
         names.add(name)
 
 
@@ -54,19 +53,19 @@ def _filled(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 def _named(tool: object, where: str) -> str:
     """The name of a tool."""
     if not isinstance(tool, Mapping):
-        raise InputError(f"{where} must be a mapping like {_LIKE}, not {_shown(tool)}")
+        raise InputError(f"{where} must be a mapping like {_LIKE}, not {shown(tool)}")
     kind, function = tool.get("type", FUNCTION), tool.get("function")
     if kind != FUNCTION:
         hint = did_you_mean(str(kind), [FUNCTION])
-        raise InputError(f"{where}: type must be 'function', not {_shown(kind)}{hint}")
+        raise InputError(f"{where}: type must be 'function', not {shown(kind)}{hint}")
     if not isinstance(function, Mapping):
-        raise InputError(f"{where} has no function: it must be like {_LIKE}, not {_shown(tool)}")
+        raise InputError(f"{where} has no function: it must be like {_LIKE}, not {shown(tool)}")
     name = function.get("name")
     if not isinstance(name, str) or not name:
-        raise InputError(f"{where}: function.name must be a name, not {_shown(name)}")
+        raise InputError(f"{where}: function.name must be a name, not {shown(name)}")
     description = function.get("description")
     if not isinstance(description, str | None):
-        said = f"function.description must be a string, not {_shown(description)}"
+        said = f"function.description must be a string, not {shown(description)}"
         raise InputError(f"{where}: {said}")
     _check_parameters(function.get("parameters"), f"{where}: function.parameters")
     return name
@@ -76,16 +75,11 @@ def _check_parameters(schema: Any, where: str) -> None:  # noqa: ANN401 - whatev
     if schema is None:
         return
     if not isinstance(schema, Mapping):
-        raise InputError(f"{where} must be a JSON schema of an object, not {_shown(schema)}")
+        raise InputError(f"{where} must be a JSON schema of an object, not {shown(schema)}")
     kind = schema.get("type", OBJECT)
     if kind != OBJECT:
         hint = did_you_mean(str(kind), [OBJECT])
-        raise InputError(f"{where}.type must be 'object', not {_shown(kind)}{hint}")
+        raise InputError(f"{where}.type must be 'object', not {shown(kind)}{hint}")
     properties = schema.get("properties", {})
     if not isinstance(properties, Mapping):
-        raise InputError(f"{where}.properties must be a mapping, not {_shown(properties)}")
-
-
-def _shown(value: object) -> str:
-    shown = " ".join(repr(value).split())
-    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
+        raise InputError(f"{where}.properties must be a mapping, not {shown(properties)}")
