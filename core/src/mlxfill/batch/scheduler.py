@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import define, field
@@ -116,7 +117,8 @@ class RowScheduler:
         self._max_rows = max_rows
         self._everyone: list[ScheduledRun] = []
         self._waiting: deque[ScheduledRun] = deque()
-        self._clock = clock or engine.team.clock
+        clock = clock or engine.team.clock
+        self._new_readers = partial(PrefillQueue, self._target, self._learnt, self._stream, clock)
         self._readers = self._new_readers()
         self._reading: dict[RunState, ScheduledRun] = {}
         self._tables: dict[object, Table] = {}
@@ -138,9 +140,6 @@ class RowScheduler:
     def waiting(self) -> int:
         """Runs whose prefill has not begun."""
         return len(self._waiting)
-
-    def _new_readers(self) -> PrefillQueue:
-        return PrefillQueue(self._target, self._learnt, self._stream, self._clock)
 
     def add(self, run: Run) -> None:
         """A run that nobody has iterated yet; it joins as soon as there is room.
