@@ -61,6 +61,13 @@ def test_who_is_right_gains_most_of_what_the_best_fixed_depth_does(name: str, ar
     assert mean(ratios(kind, arm, seed, [TOKENS] * 5)[-1] for seed in range(3)) >= 0.9 * best
 
 
+def test_a_slow_host_does_not_keep_out_a_source_that_plain_steps_found_right() -> None:
+    """A wrong window loses more than a request may, there; but nothing speaks for a wrong one."""
+    kind, arm = KINDS["bound by the host"], ARMS["source, always right"]
+    best = best_depth(kind, arm, 0, TOKENS)
+    assert mean(ratios(kind, arm, seed, [TOKENS] * 5)[-1] for seed in range(3)) >= 0.85 * best
+
+
 @pytest.mark.parametrize("name", ["fast quiet", "like a GPU", "growing quicker"])
 def test_so_does_a_head_that_is_right_most_of_the_time(name: str) -> None:
     kind, arm = KINDS[name], ARMS["head, 80 % right"]

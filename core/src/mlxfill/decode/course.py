@@ -115,7 +115,12 @@ class Course:
         """What an offer could put into a window, without its first ``skipped`` ids."""
         acceptance, matched = offer.seat.acceptance, offer.evidence + skipped
         limit = max(min(len(offer.ids), self.room()) - skipped, 0)
-        return Candidate(known, limit, lambda at: acceptance.rate(matched + at))
+        return Candidate(
+            known,
+            limit,
+            lambda at: acceptance.rate(matched + at),
+            lower_rate=lambda at: acceptance.lower_rate(matched + at),
+        )
 
     def wants_hot(self, offer: Offer | None) -> bool:
         """Whether to wait for the sample in flight before anything else is dispatched."""

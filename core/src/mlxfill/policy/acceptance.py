@@ -39,6 +39,11 @@ class AcceptanceStats:
         at = bucket_of(match_length)
         return self.hits[at] / self.trials[at]
 
+    def lower_rate(self, match_length: int) -> float:
+        """The same as if one more had been wrong: what may be staked on it."""
+        at = bucket_of(match_length)
+        return self.hits[at] / (self.trials[at] + 1.0)
+
     def record(self, match_length: int, hit: bool) -> None:
         """One judged position."""
         at = bucket_of(match_length)

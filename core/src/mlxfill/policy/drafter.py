@@ -100,6 +100,7 @@ class Drafter:
         return Candidate(
             limit=limit,
             rate=self.acceptance.rate,
+            lower_rate=self.acceptance.lower_rate,
             draft_cost=self.draft_cost(curve, stall),
             round_cost=stall,
             catch_up=max(untold * self.catch_up_bound - self.fund, 0.0),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, frozen
 
-from mlxfill.policy.budget import SpeculationBudget
+from mlxfill.policy.budget import MOST_OWED, SpeculationBudget
 from mlxfill.policy.constants import CAUTION, ENOUGH, EXPLORE, MARGIN, OUTLIER, RETIME
 
 if TYPE_CHECKING:
@@ -28,9 +28,10 @@ class Candidate:
     """What one row could put into a window.
 
     ``known``: ids that enter in any case, the pending one included; ``limit``: most drafts after
-    them; ``rate(i)``: how likely draft i is right once those before it were; ``draft_cost``: of
-    each and ``round_cost`` of all of them together, and ``catch_up``: of telling the drafter what
-    it missed, in plain steps of all rows; ``proven``: most drafts of a round whose time is known.
+    them; ``rate(i)``: how likely draft i is right once those before it were; ``lower_rate(i)``:
+    what may be staked on that; ``draft_cost``: of each and ``round_cost`` of all of them together,
+    and ``catch_up``: of telling the drafter what it missed, in plain steps of all rows; ``proven``:
+    most drafts of a round whose time is known.
     """
 
     known: int = 1
@@ -40,6 +41,7 @@ class Candidate:
     round_cost: float = 0.0
     catch_up: float = 0.0
     proven: int = 0
+    lower_rate: Callable[[int], float] = lambda _: 0.0
 
     def drafted(self, size: int) -> int:
         """Drafts in a window of ``size`` ids."""
@@ -89,7 +91,7 @@ class Outcome:
 def best_plan(
     rows: Sequence[Candidate], curve: CostCurve, budget: float = math.inf, stall: float = 0.0
 ) -> Plan:
-    """The size that promises most, of those that lose no more than ``budget`` if no draft is right.
+    """The size that promises most, of those whose ``shortfall`` the ``budget`` covers.
 
     ``stall``: steps lost when the host waits before it dispatches.
     """
@@ -99,7 +101,7 @@ def best_plan(
     drafted = [
         _outlook(rows, size, curve)
         for size in range(sure + 1, most + 1)
-        if max_loss(rows, size, curve, stall) <= budget
+        if _covered(rows, size, max_loss(rows, size, curve, stall), budget)
     ]
     best = max(drafted, key=_speed, default=plain)
     if _speed(best) <= MARGIN * _speed(plain):
@@ -143,6 +145,32 @@ def max_loss(rows: Sequence[Candidate], size: int, curve: CostCurve, stall: floa
     else:
         loss += curve.bound(size) + waiting
     return loss + sum(row.catch_up for row in rows)
+
+
+def _covered(rows: Sequence[Candidate], size: int, loss: float, budget: float) -> bool:
+    """Whether the budget covers a window that may lose so much: all of it, or what is at risk.
+
+    Where drafts were right again and again it is unlikely that none is; what a request may owe is
+    the most that one window may lose.
+    """
+    return loss <= budget or (loss <= MOST_OWED and CAUTION * shortfall(rows, size, loss) <= budget)
+
+
+def shortfall(rows: Sequence[Candidate], size: int, loss: float) -> float:
+    """Steps that a window loses on average where it loses any, by the lower rates of its drafts.
+
+    ``loss``: with no draft right; each right one makes it a step less, of all rows together.
+    """
+    expected, intact, saved_so_far = 0.0, 1.0, 0.0
+    for draft in range(size):
+        drafting = [row for row in rows if draft < row.drafted(size)]
+        if not drafting or saved_so_far >= loss:
+            break
+        right = min(row.lower_rate(draft) for row in drafting)
+        expected += intact * (1.0 - right) * (loss - saved_so_far)
+        intact *= right
+        saved_so_far += len(drafting) / len(rows)
+    return expected + intact * max(loss - saved_so_far, 0.0)
 
 
 def saved(
