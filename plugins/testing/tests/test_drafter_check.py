@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import pytest
@@ -136,8 +136,54 @@ def test_drafts_may_lie_on_the_device_and_want_taps() -> None:
 
 def test_a_drafter_that_never_speaks_passes_and_its_author_is_warned() -> None:
     mute = rows(draft=lambda _, pending, *__: [[] for _ in pending])
-    with pytest.warns(ConformanceWarning, match="right: never drafted"):
+    with pytest.warns(ConformanceWarning, match="right: nothing was tested: it never drafted"):
         assert check_draft_provider(mute, examples=20).offers == 0
+
+
+def test_a_drafter_that_serves_no_external_tokens_is_told_of_none() -> None:
+    class Own(Rows):
+        def consume(self, *_: Any) -> None:
+            raise NotImplementedError
+
+    found = check_draft_provider(provider(Own, supports_external_tokens=False))
+    assert found.offers > 10
+
+
+def test_a_drafter_may_learn_from_what_became_of_its_drafts() -> None:
+    class Shy(Rows):
+        """Drafts one token, and more once drafts have come true."""
+
+        def __init__(self, checkpoints: Sequence[Any]) -> None:
+            self.asked: list[int] = []
+            super().__init__(checkpoints)
+
+        def draft(self, pending: Any, depth: int, positions: Any) -> Any:
+            drafts = super().draft(pending, depth, positions)
+            return [ids[: 1 + n // 4] for n, ids in zip(self.asked, drafts, strict=True)]
+
+        def commit(self, accepted: Any, context: Any = None) -> None:
+            super().commit(accepted, context)
+            self.asked = [n + (len(ids) > 1) for n, ids in zip(self.asked, accepted, strict=True)]
+
+        def append(self, checkpoints: Sequence[Any]) -> None:
+            super().append(checkpoints)
+            self.asked += [int(c.metadata["asked"]) if c else 0 for c in checkpoints]
+
+        def restored(self, checkpoint: DraftCheckpoint) -> list[int]:
+            if "asked" not in checkpoint.metadata:
+                raise DrafterError("foreign")
+            return super().restored(checkpoint)
+
+        def keep(self, rows: Any) -> None:
+            super().keep(rows)
+            self.asked = [self.asked[at] for at in rows]
+
+        def capture(self, row: int) -> Any:
+            made = super().capture(row)
+            asked = {"asked": str(self.asked[row])}
+            return DraftCheckpoint(self.namespace, made.processed_tokens, made.tensors, asked)
+
+    assert check_draft_provider(provider(Shy)).offers > 10
 
 
 def test_who_waits_for_a_shorter_example_is_told_and_does_not_wait_for_long(
@@ -264,6 +310,90 @@ class Scratch(Rows):
         return [Scratch.everyone % 64]
 
 
+class Believing(Rows):
+    """Counts right, and guesses from a text of its own, in which its drafts stand."""
+
+    text: list[list[int]]
+    one_more = False
+
+    def __init__(self, checkpoints: Sequence[Any]) -> None:
+        self.text, self.drafts = [], list[list[int]]()
+        super().__init__(checkpoints)
+
+    def add(self, entered: list[list[int]]) -> None:
+        super().add(entered)
+        for text, ids in zip(self.text, entered, strict=True):
+            text.extend(ids)
+
+    def draft(self, pending: Any, depth: int, _positions: Any) -> Any:
+        self.pending = list(pending)
+        pairs = zip(self.text, pending, strict=True)
+        self.drafts = [self.guess(text, last, depth) for text, last in pairs]
+        return self.drafts
+
+    def commit(self, accepted: Any, context: Any = None) -> None:
+        texts = [list(text) for text in self.text]
+        super().commit(accepted, context)
+        for at, (drafts, ids) in enumerate(zip(self.drafts, accepted, strict=True)):
+            if drafts:
+                taken = drafts[: len(ids)] if self.one_more else drafts
+                self.text[at] = [*texts[at], self.pending[at], *taken]
+
+    def append(self, checkpoints: Sequence[Any]) -> None:
+        super().append(checkpoints)
+        self.text += [list(c.tensors["text"].tolist()) if c else [] for c in checkpoints]
+
+    def restored(self, checkpoint: DraftCheckpoint) -> list[int]:
+        if "text" not in checkpoint.tensors:
+            raise DrafterError("foreign")
+        return super().restored(checkpoint)
+
+    def keep(self, rows: Any) -> None:
+        super().keep(rows)
+        self.text = [self.text[at] for at in rows]
+
+    def capture(self, row: int) -> Any:
+        made = super().capture(row)
+        tensors = {**made.tensors, "text": mx.array(self.text[row], mx.int32)}
+        return DraftCheckpoint(self.namespace, made.processed_tokens, tensors)
+
+
+class BelievingOne(Believing):
+    """The first refused draft of a round is taken for what stood in its place."""
+
+    one_more = True
+
+
+class Deaf(Rows):
+    """Counts what others chose, and keeps the first of it only."""
+
+    def consume(self, tokens: Any, lengths: Any, context: Any = None) -> None:
+        super().consume(mx.broadcast_to(tokens[:, :1], tokens.shape), lengths, context)
+
+
+class Common(Rows):
+    """One table for all requests: what followed ``order`` tokens, whoever said them."""
+
+    order = 1
+    table: ClassVar[dict[tuple[int, ...], int]] = {}
+
+    def add(self, entered: list[list[int]]) -> None:
+        super().add(entered)
+        for row in self.known:
+            for at in range(self.order, len(row)):
+                self.table[tuple(row[at - self.order : at])] = row[at]
+
+    def guess(self, row: list[int], last: int, depth: int) -> Any:
+        ids = [*row, last]
+        while len(ids) < len(row) + 1 + depth and tuple(ids[-self.order :]) in self.table:
+            ids.append(self.table[tuple(ids[-self.order :])])
+        return ids[len(row) + 1 :]
+
+
+class CommonPhrases(Common):
+    order, table = 4, {}
+
+
 FAULTS: dict[str, tuple[Any, str]] = {
     "no id": (provider(id=None), "has id None, not str"),
     "empty id": (provider(id=""), "has an empty id"),
@@ -318,6 +448,15 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "an exit": (provider(Leaving), "namespace with SystemExit: 3: raise DrafterError"),
     "the end raises": (provider(close=raising(OSError("x"))), r"OSError: x in close\(\) of the"),
     "half refused": (provider(Half), "has 2 rows after it refused a checkpoint, not 1"),
+    "believes": (provider(Believing), r"as if \d+ stood behind it: drafts that were refused must"),
+    "believes one": (provider(BelievingOne), "drafts that were refused must leave no trace"),
+    "a model believes": (
+        provider(Believing, weights_bytes=9),
+        r"drafted \[\d.*, and \[.*\] where the same tokens were the prompt: drafts that",
+    ),
+    "deaf": (provider(Deaf), r"the prompt: tokens that others chose must enter by consume\(\)"),
+    "one table": (provider(Common), "offers to one request what another one said: after"),
+    "one table of phrases": (provider(CommonPhrases), "offers to one request what another one"),
     "shared": (
         provider(Scratch),
         r"drafted \[\d+\] in row 0 of 1, and \[\d+\] for the same row alone",

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from attrs import evolve
 
 from mlxfill import InputError, Policy, Proposal, Request, hookimpl
 from mlxfill_testing import (
@@ -39,7 +40,8 @@ class Again:
 
     def found(self) -> list[int]:
         last = self.ids[-1]
-        at = next((i for i in range(len(self.ids) - 2, -1, -1) if self.ids[i] == last), None)
+        near = range(len(self.ids) - 2, max(len(self.ids) - 100, -1), -1)
+        at = next((i for i in near if self.ids[i] == last), None)
         return [] if at is None else self.ids[at + 1 : at + 4]
 
     def observe(self, ids: Sequence[int]) -> None:
@@ -131,21 +133,94 @@ def test_the_number_of_sources_depends_on_the_request_alone() -> None:
 
     def fewer(request: Request) -> Any:
         made.append(Again(request))
-        return made[-1:] if len(made) < 6 else []
+        return made[-1:] if len(made) % 2 else []
 
     with pytest.raises(ConformanceError, match="the factory makes more sources once than again"):
         check_proposal_source(fewer)
 
 
-def test_the_work_for_a_token_of_a_source_that_walks_the_session_is_told() -> None:
-    class Walks(Again):
+class Walks(Again):
+    """Looks at the whole session in each call."""
+
+    def propose(self, view: Any) -> Any:
+        for _ in self.ids:
+            pass
+        return super().propose(view)
+
+
+class Indexes(Again):
+    """Makes its index anew now and then, from the beginning."""
+
+    def observe(self, ids: Sequence[int]) -> None:
+        super().observe(ids)
+        if len(self.ids) % 32 == 0:
+            self.index = {}
+            for at, token in enumerate(self.ids * 8):
+                self.index[token] = at
+
+
+class Pairs(Again):
+    """Compares each token with each other one."""
+
+    def propose(self, view: Any) -> Any:
+        return super().propose(view) if [a for a in self.ids for b in self.ids if a == b] else None
+
+
+class Nears(Again):
+    def near(self) -> bool:
+        return any(token == 70 for token in self.ids)
+
+
+@pytest.mark.parametrize("kind", [Walks, Indexes, Pairs, Nears])
+def test_a_source_whose_work_for_a_token_grows_with_the_session_is_told(kind: type[Again]) -> None:
+    with pytest.warns(ConformanceWarning, match=r"takes \d+ lines .* \d+ tokens and \d+ in one of"):
+        check_proposal_source(kind, examples=10)
+
+
+def test_so_is_one_whose_work_is_done_by_one_line() -> None:
+    class Counts(Again):
         def propose(self, view: Any) -> Any:
-            for _ in self.ids:
-                pass
+            for _ in range(20):
+                self.ids.count(70)
             return super().propose(view)
 
-    with pytest.warns(ConformanceWarning, match=r"takes \d{4,} lines .* 4000 tokens and \d{4} in"):
-        check_proposal_source(Walks, examples=10)
+    with pytest.warns(
+        ConformanceWarning, match=r"takes \d+ us .* \d+ tokens and \d+ in one of 2000"
+    ):
+        check_proposal_source(Counts, examples=10)
+
+
+def test_what_fails_in_a_long_session_alone_is_told() -> None:
+    class Tired(Again):
+        def observe(self, ids: Sequence[int]) -> None:
+            super().observe(ids)
+            if len(self.ids) > 7_000:
+                raise MemoryError("full")
+
+    with pytest.raises(ConformanceError, match=r"after \d+ tokens the source raised MemoryError"):
+        check_proposal_source(Tired, examples=10)
+
+
+def test_an_assert_that_was_never_tried_is_told() -> None:
+    class WithTools(Again):
+        def propose(self, view: Any) -> Any:
+            offer = super().propose(view)
+            sure = offer and self.request.tools
+            return Proposal(offer.ids, Policy.ASSERT, "again") if sure else offer
+
+    with pytest.warns(ConformanceWarning, match="whether what it asserts is true was not tested"):
+        assert check_proposal_source(WithTools).asserted == 0
+
+
+def test_offers_that_no_model_saw_are_told() -> None:
+    class Long(Again):
+        """Speaks in sessions that are longer than those of the kit's models."""
+
+        def propose(self, view: Any) -> Any:
+            return super().propose(view) if len(self.ids) > 40 else None
+
+    with pytest.warns(ConformanceWarning, match="that it changes no output was not tested"):
+        assert check_proposal_source(Long).judged == 0
 
 
 # --- planted faults ------------------------------------------------------------------------
@@ -360,27 +435,82 @@ class WritesLater(Again):
             tool.pop("function", None)  # type: ignore[attr-defined]
 
 
-TABLE: dict[int, int] = {}
+@plant(r"wrote into request\.template_options")
+class WritesOptions(Again):
+    def resolved(self, _proposal: Proposal, _accepted: int) -> None:
+        if self.request.template_options:
+            self.request.template_options.clear()  # type: ignore[attr-defined]
+
+
+class Remembers(Again):
+    """One table for the process: what followed ``order`` tokens, whoever said them."""
+
+    order = 1
+    late = keeps = False
+    table: dict[tuple[int, ...], int]
+
+    def __init_subclass__(cls) -> None:
+        cls.table = {}
+
+    def learn(self) -> None:
+        for at in range(self.order, len(self.ids)):
+            key = tuple(self.ids[at - self.order : at])
+            self.table[key] = self.table.get(key, self.ids[at]) if self.keeps else self.ids[at]
+
+    def observe(self, ids: Sequence[int]) -> None:
+        super().observe(ids)
+        if not self.late:
+            self.learn()
+
+    def resolved(self, _proposal: Proposal, accepted: int) -> None:
+        if self.late and accepted:
+            self.learn()
+
+    def found(self) -> list[int]:
+        ids = list(self.ids)
+        while len(ids) < len(self.ids) + 3 and tuple(ids[-self.order :]) in self.table:
+            ids.append(self.table[tuple(ids[-self.order :])])
+        return ids[len(self.ids) :] or super().found()
+
+
+for words, body in (
+    ("what followed a token", {}),
+    ("what followed three", {"order": 3}),
+    ("what followed five, of what came true", {"order": 5, "late": True}),
+    ("what was said first", {"order": 2, "keeps": True}),
+):
+    table_of = type("Remembers", (Remembers,), body)
+    PLANTED[words] = (table_of, "offers to one request what another one said: after a request with")
 
 
 @plant(r"offers to one request what another one said")
-class Remembers(Again):
-    """One table for the process: what followed each token, whoever said it."""
+class RemembersReplies(Again):
+    """Replies by their prompts."""
 
-    def learn(self) -> None:
-        TABLE.update(zip(self.ids, self.ids[1:], strict=False))
+    replies: ClassVar[dict[tuple[int, ...], list[int]]] = {}
 
-    def __init__(self, request: Request) -> None:
-        super().__init__(request)
-        self.learn()
+    def observe(self, ids: Sequence[int]) -> None:
+        super().observe(ids)
+        self.replies[self.request.prompt_ids] = list(self.ids)
 
     def found(self) -> list[int]:
-        self.learn()
-        token, ids = self.ids[-1], list[int]()
-        while token in TABLE and len(ids) < 3:
-            token = TABLE[token]
-            ids.append(token)
-        return ids
+        known, count = self.replies.get(self.request.prompt_ids, []), len(self.ids)
+        return known[count : count + 3] if known[:count] == self.ids else super().found()
+
+
+@plant(r"offers to one request what another one (said)")
+class RemembersConversations(Again):
+    """What was said last to the same messages."""
+
+    said: ClassVar[dict[str, list[int]]] = {}
+
+    def observe(self, ids: Sequence[int]) -> None:
+        super().observe(ids)
+        if self.request.messages:
+            self.said[str(self.request.messages)] = self.ids[-3:]
+
+    def found(self) -> list[int]:
+        return self.said.get(str(self.request.messages)) or super().found()
 
 
 @pytest.mark.parametrize("said", PLANTED)
@@ -447,6 +577,20 @@ def test_sources_that_share_their_state_are_warned_of_as_such() -> None:
 
     with pytest.warns(ConformanceWarning, match="it draws lots, or requests share what it knows"):
         check_proposal_source(Common, examples=30)
+
+
+def test_an_assert_must_stand_in_the_session_that_was_given() -> None:
+    class Sure(Again):
+        def propose(self, view: Any) -> Any:
+            offer = super().propose(view)
+            sure = offer and self.request.session == "given"
+            return Proposal(offer.ids, Policy.ASSERT, "again") if sure else offer
+
+    request = evolve(tiny_request([1, 2, 3, 1, 2, 3]), session="given")
+    with pytest.raises(ConformanceError, match=r"asserts \[1, 2, 3\], .* goes on with \[1, 2, 4\]"):
+        check_proposal_source(Sure, sessions=[(request, [1, 2, 4, 9])], examples=10)
+    found = check_proposal_source(Sure, sessions=[(request, [1, 2, 3, 1, 2, 3])], examples=10)
+    assert found.asserted > 0
 
 
 # --- what an author hands over -----------------------------------------------------------------

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from mlxfill import DraftCheckpoint, DraftProvider, DraftRows, DraftSampling, TargetView
     from mlxfill_testing.conformance.taps import Taps
 
+BELIEVED = "drafts that were refused must leave no trace"
+UNTOLD = "tokens that others chose must enter by consume(), as it serves external tokens"
+
 
 @define
 class Setting:
@@ -34,10 +37,15 @@ class Setting:
 
 @define
 class Row:
-    """One session: its tokens, the last one pending, and a twin that drafts for it alone."""
+    """One session: its tokens, the last one pending, and a twin that drafts for it alone.
+
+    ``drafted``, ``told``: it drafted tokens; others chose some.
+    """
 
     tokens: list[int]
     alone: DraftRows
+    drafted: bool = False
+    told: bool = False
 
 
 @define
@@ -87,8 +95,11 @@ class Batch:
 
     # --- what the loop does -------------------------------------------------------------
 
-    def round(self, depth: int, accepted: Sequence[int], fresh: Sequence[int]) -> None:
-        """Draft, keep ``accepted[b]`` of each row's drafts, then a fresh token each."""
+    def round(self, depth: int, accepted: Sequence[int], fresh: Sequence[int]) -> list[list[int]]:
+        """Draft, keep ``accepted[b]`` of each row's drafts, then a fresh token each.
+
+        :returns: the drafts; where all are empty, nothing entered.
+        """
         together = self._draft(self.rows, self.members, depth)
         for at, (row, mine) in enumerate(zip(self.members, together, strict=True)):
             (single,) = self._draft(row.alone, [row], depth)
@@ -98,10 +109,11 @@ class Batch:
                     f"drafted {mine} in row {at} of {len(self.members)}, and {single} for the same"
                     f" row {twin}"
                 )
+            self._check_history(row, at, mine, depth)
         self.drafted += sum(map(bool, together))
         if not any(together):
             self.log.append("a draft of nothing")
-            return
+            return together
         kept = [min(n, len(ids)) for n, ids in zip(accepted, together, strict=True)]
         self.kept += sum(kept)
         entered = [[*ids[:n], new] for ids, n, new in zip(together, kept, fresh, strict=True)]
@@ -112,9 +124,12 @@ class Batch:
             self.rows.commit(entered, self.context(windows, starts))
         for row, ids, new in zip(self.members, together, entered, strict=True):
             self._commit_alone(row, ids, new)
-        for row, new in zip(self.members, entered, strict=True):
+        for row, ids, new in zip(self.members, together, entered, strict=True):
             row.tokens += new
+            row.drafted |= bool(ids)
+            row.told |= not ids
         self.check_rows()
+        return together
 
     def consume(self, fresh: Sequence[Sequence[int]]) -> None:
         """Others chose tokens: the pending one of a row enters with all but its newest."""
@@ -134,7 +149,18 @@ class Batch:
                     row.alone.consume(mx.array([own]), [len(own)], self.context([end], [start]))
         for row, new in zip(self.members, fresh, strict=True):
             row.tokens += new
+            row.told |= bool(new)
         self.check_rows()
+
+    def go_on(self, depth: int, token: int) -> list[int]:
+        """A round of the only row whose drafts are all refused, or no round where it has none.
+
+        :returns: the drafts; nothing entered where there are none and it can be told nothing.
+        """
+        (drafts,) = self.round(depth, [0], [token])
+        if not drafts and self.setting.provider.supports_external_tokens:
+            self.consume([[token]])
+        return drafts
 
     def keep(self, rows: Sequence[int]) -> None:
         """Rows leave or change places."""
@@ -195,10 +221,33 @@ class Batch:
         if type(count) is not int or count != len(self.members):
             raise self.breach(f"has {short(count)} rows, not {len(self.members)}")
 
+    def _check_history(self, row: Row, at: int, drafts: list[int], depth: int) -> None:
+        """A row drafts what another one does whose prompt was all that it knows."""
+        if not (row.drafted or row.told) or (
+            row.drafted and not self.setting.provider.weights_bytes
+        ):
+            return  # what looks up may learn from what became of its drafts
+        with blamed(self.breach, "open()"):
+            other = self.setting.open([None])
+        behind = row.tokens[:-1]
+        with blamed(self.breach, "prefill()"):
+            other.prefill(mx.array([behind]), self.context([behind]))
+        (due,) = self._draft(other, [row], depth)
+        with blamed(self.breach, "close()"):
+            other.close()
+        if due != drafts:
+            causes = [(row.drafted, BELIEVED), (row.told, UNTOLD)]
+            why = " and ".join(words for happened, words in causes if happened)
+            raise self.breach(
+                f"drafted {drafts} in row {at} of {len(self.members)}, and {due} where the same"
+                f" tokens were the prompt: {why}"
+            )
+
     def _commit_alone(self, row: Row, drafts: list[int], entered: list[int]) -> None:
         """The same for the twin, told as an engine tells a single row."""
         start = len(row.tokens) - 1
-        if drafts:  # the taps of what was kept
+        if drafts or not self.setting.provider.supports_external_tokens:
+            # the taps of what was kept
             window = [*row.tokens, *entered[:-1]]
             with blamed(self.breach, "commit()"):
                 row.alone.commit([entered], self.context([window], [start]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, frozen
@@ -11,9 +12,11 @@ from mlxfill import Chooser, DraftKind, Sampling, TargetView, hookimpl
 from mlxfill_testing.conformance.batch import Batch, Setting
 from mlxfill_testing.conformance.breach import Breach, blamed, said_of, shortest
 from mlxfill_testing.conformance.checkpoints import check_refusals
+from mlxfill_testing.conformance.disbelief import DEPTH, check_disbelief
 from mlxfill_testing.conformance.lossless import Seated, compare
 from mlxfill_testing.conformance.playing import short
 from mlxfill_testing.conformance.report import Conformance
+from mlxfill_testing.conformance.strangers import Talk, overheard
 from mlxfill_testing.conformance.taps import Taps
 from mlxfill_testing.guest import engine_with
 from mlxfill_testing.kinds import CACHE_KINDS
@@ -100,6 +103,7 @@ def check_draft_provider(
         target = engine.target
         with said_of(name or "drafter"):
             battery = _Battery.of(factory, name, target)
+            battery.listen()
         report = Conformance(battery.name)
         shortest(
             battery.name,
@@ -109,11 +113,12 @@ def check_draft_provider(
         )
         with said_of(battery.name):
             battery.refuse()
+            check_disbelief(battery.alone)
             with blamed(lambda said: Breach(f"the drafter {said}"), "close() of the provider"):
                 battery.provider.close()
     compare(battery.name, lambda _: Mounted(factory), report, ENGINE_EXAMPLES)
     if not report.offers:
-        report.warn("never drafted: hand over the model that it is for")
+        report.warn("nothing was tested: it never drafted; hand over the model that it is for")
     return report
 
 
@@ -170,10 +175,33 @@ class _Battery:
         sampling = Chooser(SAMPLINGS[sampled])
         return Setting(self.provider, self.target, sampling, Taps(self.width))
 
+    def listen(self) -> None:
+        """Two users say the same beginning; the second one hears nothing of the first one."""
+        told = overheard(self._heard)
+        if told:
+            raise Breach(told)
+
+    def _heard(self, talk: Talk) -> set[int]:
+        """Ids that are drafted in a request, in which no draft is kept.
+
+        What else is wrong the stories will tell.
+        """
+        ids: set[int] = set()
+        with suppress(Breach):
+            batch = self.alone(talk.prompt)
+            for token in (*talk.reply, 0):
+                ids.update(batch.go_on(DEPTH, token))
+            batch.end()
+        return ids
+
+    def alone(self, prompt: Sequence[int]) -> Batch:
+        """One row that never samples."""
+        return Batch.begin(self.setting(sampled=False), [prompt])
+
     def refuse(self) -> None:
         """Foreign checkpoints, after a short prompt and a longer one."""
         for prompt in ([0, 1], [3, 1, 4, 1, 5, 9]):
-            batch = Batch.begin(self.setting(sampled=False), [prompt])
+            batch = self.alone(prompt)
             check_refusals(batch.rows, batch.capture(0), batch.breach)
             batch.end()
 
@@ -192,7 +220,7 @@ def _do(batch: Batch, act: Act, full: bool) -> None:
     rows = len(batch.members)
     if act.what == "round":
         batch.round(act.depth, act.numbers[:rows], act.ids[:rows])
-    elif act.what == "consume":
+    elif act.what == "consume" and batch.setting.provider.supports_external_tokens:
         batch.consume([act.ids[at : at + n] for at, n in enumerate(act.numbers[:rows])])
     elif act.what == "keep":
         batch.keep(list(dict.fromkeys(n % rows for n in act.numbers)))

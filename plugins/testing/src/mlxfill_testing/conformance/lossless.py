@@ -146,6 +146,7 @@ def _examine(
         raise told(f"was quarantined in {ours[0].where}: {ours[0].message}")
     report.stories += 1
     report.judged += result.stats.spec["judged"] if generation.company == "" else 0
+    report.asserted += result.stats.fill["injected"]
     if result.tokens != expected.tokens and not _undecided(generation, plain, result):
         why = ", as it asserts guesses: offer them as Policy.VERIFY" if trusted else ""
         raise told(

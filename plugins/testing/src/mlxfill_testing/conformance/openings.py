@@ -45,7 +45,11 @@ _BROKEN_TOOLS: tuple[Any, ...] = (
 USUAL: dict[str, dict[str, Any]] = {
     "": {},
     "a chat": {"messages": _SAID},
-    "a chat with tools": {"messages": _CALLED, "tools": (WEATHER,)},
+    "a chat with tools": {
+        "messages": _CALLED,
+        "tools": (WEATHER,),
+        "template_options": {"enable_thinking": False},
+    },
     "delimiters": {"delimiters": frozenset({5, 9})},
 }
 BROKEN: dict[str, dict[str, Any]] = {

@@ -24,6 +24,8 @@ TYPES = {
     "evidence": (int, "an int"),
 }
 """The exact types of a proposal's fields, and their names in a sentence."""
+SHARED = ("messages", "tools", "template_options")
+"""What of a request the caller of an engine goes on to use."""
 LONGEST = 1_000
 """Ids of one proposal; an engine uses a few dozen of them."""
 SHOWN = 24
@@ -218,15 +220,13 @@ class Played:
 
 def shared_parts(request: Request) -> Any:  # noqa: ANN401
     """A copy of what the caller of an engine goes on to use."""
-    return deepcopy((request.messages, request.tools))
+    return deepcopy([getattr(request, name) for name in SHARED])
 
 
 def check_untouched(request: Request, given: Any, told: Callable[[str], Breach]) -> None:  # noqa: ANN401
-    """Raise the breach of a source that wrote into the caller's messages or tools."""
-    for name, before, after in zip(
-        ("messages", "tools"), given, (request.messages, request.tools), strict=True
-    ):
-        if before != after:
+    """Raise the breach of a source that wrote into what the caller goes on to use."""
+    for name, before in zip(SHARED, given, strict=True):
+        if before != getattr(request, name):
             raise told(f"wrote into request.{name}, which the caller goes on to use")
 
 

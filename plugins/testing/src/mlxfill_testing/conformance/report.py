@@ -18,6 +18,7 @@ class Conformance:
     ``stories``: sessions played.  ``offers``: what an engine could use, that is proposals of two
     ids or more, non-empty drafts, windows that were taken back.  ``accepted``: tokens of them that
     entered a session.  ``judged``: offers that came before a model, or were appended unread.
+    ``asserted``: tokens that were appended unread, or asserted in a given session.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Conformance:
     offers: int = 0
     accepted: int = 0
     judged: int = 0
+    asserted: int = 0
 
     def warn(self, said: str) -> None:
         """Warn the author, at the line that called the check."""

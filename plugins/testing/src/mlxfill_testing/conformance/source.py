@@ -6,13 +6,14 @@ import inspect
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, field, fields, frozen
+from attrs import define, evolve, field, fields, frozen
 
 from mlxfill import InputError, Policy, Proposal, Request
 from mlxfill_testing.conformance.breach import Breach, blamed, said_of, shortest
-from mlxfill_testing.conformance.growth import count_steps
+from mlxfill_testing.conformance.growth import Grown, growth
 from mlxfill_testing.conformance.lossless import check_lossless
 from mlxfill_testing.conformance.openings import OPENINGS, kit_request
 from mlxfill_testing.conformance.playing import (
@@ -25,6 +26,7 @@ from mlxfill_testing.conformance.playing import (
     shown,
 )
 from mlxfill_testing.conformance.report import Conformance
+from mlxfill_testing.conformance.strangers import Talk, overheard
 from mlxfill_testing.models import VOCAB
 
 if TYPE_CHECKING:
@@ -42,8 +44,6 @@ USEFUL = 2
 """Ids from which on an engine takes a proposal for one."""
 AGAIN = 3
 """How often a story is played before its offers are said to be the same every time."""
-SHORTER, TIMES, MANY = 1_000, 4, 400
-"""Two lengths of a session, and lines of Python for a token that are worth a word."""
 SLOW_S = 0.05
 """What an engine allows a call of ``propose``."""
 CALLS = 10
@@ -51,6 +51,15 @@ CALLS = 10
 SILENT = (
     "nothing was tested: it never offered two ids or more; if it needs certain requests or text,"
     " give sessions=[(request, reply_ids), ...], made by tiny_request and tiny_tokenizer"
+)
+
+UNJUDGED = (
+    "that it changes no output was not tested: it never offered anything before a model that writes"
+    " in the kit's requests"
+)
+UNPROVEN = (
+    "whether what it asserts is true was not tested: it never asserted anything before a model, or"
+    " in sessions=[(request, reply_ids), ...]"
 )
 
 
@@ -88,18 +97,24 @@ def check_proposal_source(
     battery = _Battery(factory, name, tuple(sessions), vocab_size)
     with said_of(name or "source"):
         battery.open()
+        battery.listen()
     report = Conformance(battery.name)
     shortest(battery.name, stories(len(sessions)), lambda s: battery.play(s, report), examples)
     with said_of(battery.name):
         battery.play_sessions(report)
         battery.play_long()
-        battery.play_strangers()
     check_lossless(battery.name, factory, report)
     if battery.asserts:
         check_lossless(battery.name, factory, report, trusted=True)
     if not report.offers:
         report.warn(SILENT)
-    for said in battery.growth():
+    elif not (report.judged or sessions):
+        report.warn(UNJUDGED)
+    if battery.asserts and not report.asserted:
+        report.warn(UNPROVEN)
+    with said_of(battery.name):
+        grows = battery.growth()
+    for said in grows:
         report.warn(said)
     for said in battery.unsteady.values():
         report.warn(said)
@@ -191,9 +206,30 @@ class _Battery:
 
     def play_sessions(self, report: Conformance) -> None:
         """The caller's sessions from end to end, token by token."""
-        for at, (_, reply) in enumerate(self.sessions):
+        for at, (request, reply) in enumerate(self.sessions):
             steps = (Step(0, (None,)),) * len(reply)
             self.play(Story(len(OPENINGS) + at, (), 1, steps), report)
+            report.asserted += self._check_asserts(_Opening(request, "", tuple(reply)))
+
+    def _check_asserts(self, opening: _Opening) -> int:
+        """What a source asserts in a given session stands there; returns how many ids."""
+        reply, asserted = opening.reply or (), 0
+        for source in self.sources(opening.request):
+            played = self._played(opening, source)
+            for at, token in enumerate(reply):
+                offer, rest = played.ask(), reply[at:]
+                if offer is not None:
+                    due, agreed = _bound(offer, opening.request), _agreed(offer, rest)
+                    sure = offer.policy is Policy.ASSERT
+                    if sure and agreed < min(due, len(rest)):
+                        raise played.breach(
+                            f"asserts {shown(offer.ids)}, and the session goes on with"
+                            f" {shown(rest[:due])}: offer guesses as Policy.VERIFY"
+                        )
+                    asserted += agreed if sure else 0
+                    played.settle(offer, agreed)
+                played.enter((token,))
+        return asserted
 
     def play_long(self) -> None:
         """Thousands of tokens, in bursts."""
@@ -204,60 +240,37 @@ class _Battery:
                 played.ask()
                 played.enter(tokens[:50])
 
-    def play_strangers(self) -> None:
-        """Two users say the same beginning and go on differently; what a third hears of it."""
-        heard: list[tuple[int, set[int]]] = []
-        for told in (50, 51, 52):
-            for source in self.sources(kit_request([40, 41, told, 42] * 3)):
-                first = self._played(_Opening(kit_request([40, 41, told, 42] * 3)), source)
-                self._listen(first, [told, 42, 40, 41, told])
-                first.end()
-            request = kit_request([7, 40, 41])
-            offered: set[int] = set()
-            for source in self.sources(request):
-                third = self._played(_Opening(request), source)
-                offered |= self._listen(third, [40, 41])
-            heard.append((told, offered))
-        if all(told in offered for told, offered in heard):
-            raise Breach(
-                "offers to one request what another one said: after a request with"
-                f" {shown([40, 41, 50])}, one with {shown([7, 40, 41])} alone is offered 50;"
-                " requests of different users share a process: keep what is known in the source"
-            )
+    def listen(self) -> None:
+        """Two users say the same beginning; the second one hears nothing of the first one."""
+        told = overheard(self._heard, ("", "a chat"))
+        if told:
+            raise Breach(told)
 
-    @staticmethod
-    def _listen(played: Played, tokens: Sequence[int]) -> set[int]:
-        """Ids that were offered while ``tokens`` entered."""
+    def _heard(self, talk: Talk) -> set[int]:
+        """Ids that are offered in a request; what else is wrong in it the stories will tell."""
+        request = evolve(kit_request(talk.prompt, talk.opening), session=talk.session)
         ids: set[int] = set()
-        for token in tokens:
-            offer = played.ask()
-            if offer is not None:
-                ids.update(offer.ids)
-                played.settle(offer, 0)
-            played.enter((token,))
+        with suppress(Breach):
+            for source in self.sources(request):
+                played = self._played(_Opening(request), source)
+                for at in range(len(talk.reply) + 1):
+                    offer = played.ask()
+                    if offer is not None:
+                        ids.update(offer.ids)
+                        played.settle(offer, _agreed(offer, talk.reply[at:]))
+                    played.enter(talk.reply[at : at + 1])
+                played.end()
         return ids
 
     def growth(self) -> list[str]:
         """A line for each source whose work for one token grows with the session."""
-        lines = []
-        for at, short_one in enumerate(self._steps(SHORTER)):
-            longer = self._steps(SHORTER * TIMES)[at : at + 1]
-            if longer and longer[0] > short_one * TIMES / 2 and longer[0] > MANY:
-                lines.append(
-                    f"one token takes {longer[0]} lines of Python in a session of"
-                    f" {SHORTER * TIMES} tokens and {short_one} in one of {SHORTER}: a long session"
-                    " gets slower with every token; index the session in observe()"
-                )
-        return lines
 
-    def _steps(self, length: int) -> list[int]:
-        """Lines of Python that each source runs for one token after so many."""
-        tokens = [(i * i) % 61 for i in range(length)]
-        request = kit_request(tokens)
-        return [
-            count_steps(self._played(_Opening(request), source), tokens[:1])
-            for source in self.sources(request)
-        ]
+        def begun(at: int, length: int) -> Grown:
+            tokens = [(i * i) % 61 for i in range(length)]
+            return Grown(self.sources(kit_request(tokens))[at], tokens)
+
+        count = len(self.sources(kit_request([1, 2, 3])))
+        return [told for at in range(count) if (told := growth(partial(begun, at)))]
 
     def sources(self, request: Request) -> list[Any]:
         """What the factory makes of a request."""
@@ -410,6 +423,18 @@ def _apart(one: Proposal | None, other: Proposal | None) -> tuple[str, str]:
     name = next(key for key in names if getattr(one, key) != getattr(other, key))
     said, said_too = (f"{_ids(each)} with {name} {getattr(each, name)}" for each in (one, other))
     return said, said_too
+
+
+def _agreed(offer: Proposal, rest: Sequence[int]) -> int:
+    """Ids of an offer that the session goes on with."""
+    pairs = enumerate(zip(offer.ids, rest, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(offer.ids), len(rest)))
+
+
+def _bound(offer: Proposal, request: Request) -> int:
+    """Ids of an offer that an engine would use."""
+    ends = (at for at, token in enumerate(offer.ids, 1) if token in request.delimiters)
+    return next(ends, len(offer.ids)) if offer.delimiter_bound else len(offer.ids)
 
 
 def _is_hook(factory: Factory) -> bool:
