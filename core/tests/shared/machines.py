@@ -19,7 +19,8 @@ from attrs import define, evolve, field, frozen
 
 from mlxfill.contracts import Policy, Proposal
 from mlxfill.decode.loop import DecodeLoop
-from mlxfill.forward.runner import VerifyResult
+from mlxfill.decode.sequence import Sequence as DecodedSequence
+from mlxfill.forward.runner import VerifyResult, Window
 from mlxfill.policy.acceptance import AcceptanceStats
 from mlxfill.policy.cost import CostCurve
 from mlxfill.policy.drafter import Drafter
@@ -166,10 +167,10 @@ class Flying:
     token: int
     done: tuple[float, float]
 
-    def item(self) -> int:
+    def tolist(self) -> list[int]:
         """Wait for it."""
         self.machine.wait(self.done)
-        return self.token
+        return [self.token]
 
 
 class Target:
@@ -181,34 +182,39 @@ class Target:
         self.prompt = held + 1
         self.forwards, self.build_s = 0, machine.kind.host
         self.last_taps, self.phases, self.shows_asserted = None, None, False
+        self.one_by_one = False
 
     def room(self) -> None:
         """No limit."""
 
-    def step(self, _pending: object, _history: object, position: int) -> tuple[Flying, None]:
+    def step(
+        self, _pending: object, histories: Sequence[Sequence[int]], unread: int
+    ) -> tuple[Flying, list[None]]:
         """One id."""
+        position = len(histories[0]) + unread
         self._at(position)
         self.held += 1
         self.forwards += 1
-        return Flying(self.machine, self.truth[position], self.machine.forward(1)), None
+        return Flying(self.machine, self.truth[position], self.machine.forward(1)), [None]
 
-    def judge(
-        self, known: Sequence[int], drafts: Sequence[int], before: int, tokens: Sequence[int]
-    ) -> tuple[VerifyResult, list[int]]:
+    def verify(
+        self, windows: Sequence[Window], histories: Sequence[Sequence[int]]
+    ) -> list[VerifyResult]:
         """A window."""
+        (window,), (tokens,) = windows, histories
+        drafts: Any = window.drafts
         self._at(len(tokens))
-        said = self.truth[before + len(known) :][: len(drafts) + 1]
+        said = self.truth[len(tokens) :][: len(drafts) + 1]
         pairs = zip(said, drafts, strict=False)
         accepted = next((i for i, (a, b) in enumerate(pairs) if a != b), len(drafts))
-        self.machine.wait(self.machine.forward(len(known) + len(drafts)))
+        self.machine.wait(self.machine.forward(window.size))
         if accepted < len(drafts):
             kind = self.machine.kind
-            cost = kind.step * self.machine.curve.cost(len(known) + len(drafts))
-            self.machine.compute(kind.rewind * cost)
-        self.held += len(known) + accepted
+            self.machine.compute(kind.rewind * kind.step * self.machine.curve.cost(window.size))
+        self.held += len(window.known) + accepted
         self.forwards += 1
         rows: Any = [None] * (len(drafts) + 1)
-        return VerifyResult(list(said[: accepted + 1]), accepted, rows), list(drafts)
+        return [VerifyResult(list(said[: accepted + 1]), accepted, rows, list(drafts))]
 
     def _at(self, position: int) -> None:
         written = position - self.prompt
@@ -379,7 +385,7 @@ class Bench:
         )
         session = Session(truth[: prompt + 1], count, rules, seats, faults.append)
         gate = Gate(self.curve, enabled=self.gated, budget=self.budget)
-        loop = DecodeLoop(
+        sequence = DecodedSequence(
             target,
             session,
             gate,
@@ -390,14 +396,15 @@ class Bench:
         )
         started = machine.true.host
         with clock_of(machine):
-            for _ in loop.go_on():
-                pass
+            loop = DecodeLoop(target, mx.default_stream(mx.cpu), [sequence])
+            while sequence.ending is None:
+                loop.round()
         assert session.tokens == truth[: prompt + 1 + count]
         hard = [fault for fault in faults if "by chance" not in fault.message]
         assert not hard, hard
         if drafting is not None:
             drafting.close(count)
-        self.rounds += loop.counters.windows
+        self.rounds += sequence.counters.windows
         machine.replies, machine.progress = machine.replies + 1, 0.0
         machine.wait((machine.seen.device, machine.true.device))
         return machine.true.host - started

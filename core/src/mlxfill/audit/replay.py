@@ -8,6 +8,7 @@ import mlx.core as mx
 from attrs import frozen
 
 from mlxfill.errors import InputError
+from mlxfill.forward.runner import Window
 from mlxfill.model.reading import one_float, one_id, row
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Replay:
             yield self._choice(*flight, position, ids)
             if at == len(tokens):
                 break
-            flight = self.plain.step(row(tokens[at : at + 1]), full[: position + 1], position + 1)
+            flight = self._step(self.plain, tokens[at : at + 1], full[: position + 1])
             rows.append(flight[1])
             if len(rows) == self._window() or at + 1 == len(tokens):
                 self._compare(rows, full)
@@ -95,7 +96,17 @@ class Replay:
             part = None if embeddings is None else embeddings[None, first - before : last - before]
             yield from forwarder.prefill(prompt[first:last], part)
         tail = None if embeddings is None else embeddings[None, -1:]
-        return forwarder.step(row(prompt[-1:]), prompt, len(prompt), tail)
+        return self._step(forwarder, prompt[-1:], prompt, tail)
+
+    @staticmethod
+    def _step(
+        forwarder: TargetRunner,
+        pending: Sequence[int],
+        history: Sequence[int],
+        embeddings: mx.array | None = None,
+    ) -> tuple[mx.array, mx.array]:
+        chosen, (logprobs,) = forwarder.step(row(pending), [history], 0, embeddings)
+        return chosen, logprobs
 
     def _window(self) -> int:
         forwarder = self.windowed
@@ -106,8 +117,8 @@ class Replay:
         """The same tokens in one window: its rows beside those of the steps."""
         held = self.windowed.held
         known, upto = full[held : held + len(rows)], full[: held + len(rows)]
-        judged, _ = self.windowed.judge(known, (), held, upto, want_known=True)
-        for ours, theirs in zip(rows, [*judged.known_logprobs, judged.logprobs[0]], strict=True):
+        (result,) = self.windowed.verify([Window(known, want_known=True)], [upto])
+        for ours, theirs in zip(rows, [*result.known_logprobs, result.logprobs[0]], strict=True):
             self.noise = max(self.noise, self._unit * gap_moved(ours, theirs))
 
     def _choice(

@@ -4,6 +4,4 @@
 
     scheduler      runs join after their prefill and leave between rounds
     prefill_queue  whose prompt is read next, and who else's in the same forward
-    loop           one forward a round for all rows
-    runner         windows and steps of several rows through the target
 """

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from attrs import define, field
 from mlx_lm.generate import wired_limit
 
-from mlxfill.batch.loop import Row, RowLoop
 from mlxfill.batch.prefill_queue import PrefillQueue
-from mlxfill.decode.course import Ending
+from mlxfill.decode.loop import DecodeLoop
+from mlxfill.decode.sequence import Ending
 from mlxfill.errors import InputError
 from mlxfill.loading.forked import check_process
 from mlxfill.request.results import Piece
@@ -20,12 +20,13 @@ from mlxfill.rows.caches import layout
 from mlxfill.rules import is_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections import abc
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from mlxfill.decode.course import Emitted
     from mlxfill.decode.profile import ModelProfile
     from mlxfill.decode.run import Run
     from mlxfill.decode.runstate import RunState
+    from mlxfill.decode.sequence import Emitted, Sequence
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
     from mlxfill.model.team import RankGroup
@@ -57,10 +58,9 @@ class Shared(Protocol):
 
 @define(eq=False)
 class ScheduledRun:
-    """A run in the scheduler.  ``stage``: its tokens while it decodes alone."""
+    """A run in the scheduler.  ``stage``: its tokens, where it goes all its way by itself."""
 
     run: Run
-    row: Row
     stage: Generator[Any, None, None] | None = None
     table: Table | None = None
     gone: bool = False
@@ -70,13 +70,18 @@ class ScheduledRun:
         """What the run is made of."""
         return self.run.state
 
+    @property
+    def sequence(self) -> Sequence:
+        """The run in a loop."""
+        return self.run.state.sequence
+
 
 @define(eq=False)
 class Table:
-    """Runs whose caches have one layout: one with its caches to itself, or several in the loop."""
+    """Runs whose caches have one layout, and the loop that decodes them."""
 
-    loop: RowLoop
     seated: list[ScheduledRun] = field(factory=list)
+    loop: DecodeLoop | None = None
 
 
 class RowScheduler:
@@ -122,7 +127,7 @@ class RowScheduler:
         self._readers = self._new_readers()
         self._reading: dict[RunState, ScheduledRun] = {}
         self._tables: dict[object, Table] = {}
-        self._turns: list[ScheduledRun] = []
+        self._staged: list[ScheduledRun] = []
         self._dropped: list[Run] = []
         self._in_round = False
         self._wired = ExitStack()
@@ -134,7 +139,7 @@ class RowScheduler:
     @property
     def active(self) -> int:
         """Runs that are being decoded."""
-        return sum(len(table.seated) for table in self._tables.values()) + len(self._turns)
+        return sum(len(table.seated) for table in self._tables.values()) + len(self._staged)
 
     @property
     def waiting(self) -> int:
@@ -150,7 +155,7 @@ class RowScheduler:
         if not len(self):  # on Metal the weights stay wired while runs are decoded
             stream: Any = self._stream
             self._wired.enter_context(wired_limit(self._target.model, [stream]))
-        seated = ScheduledRun(run, Row(run.state.loop))
+        seated = ScheduledRun(run)
         self._everyone.append(seated)
         self._waiting.append(seated)
 
@@ -202,7 +207,7 @@ class RowScheduler:
         everyone, self._everyone = self._everyone, []
         self._waiting.clear()
         self._readers, self._reading = self._new_readers(), {}
-        self._tables, self._turns = {}, []
+        self._tables, self._staged = {}, []
         self._wired.close()
         with ExitStack() as leaving:  # the last one that enters goes first
             for seated in reversed(everyone):
@@ -214,8 +219,8 @@ class RowScheduler:
         out = self._prefill()
         for table in list(self._tables.values()):
             out += self._round(table)
-        for seated in list(self._turns):
-            out += self._alone(seated)
+        for seated in list(self._staged):
+            out += self._next(seated)
         return out
 
     def _switch(self, run: RunState) -> None:
@@ -223,54 +228,54 @@ class RowScheduler:
         self._target.adapters.switch(run.options.adapters, run.forwarder)
 
     def _round(self, table: Table) -> Pieces:
+        """New tokens of the runs at a table."""
         out: Pieces = []
-        if table.seated:
-            self._switch(table.seated[0].state)
-        expected = self._waiting or self._reading
-        if len(table.seated) == 1 and table.loop.rows and not expected:
+        loop, expected = table.loop, self._waiting or self._reading
+        if len(table.seated) == 1 and loop is not None and loop.batched and not expected:
             out += self._settle(table)
-            table.loop.leave(list(table.loop.rows), with_caches=True)
-        if table.loop.rows:
-            return out + self._shared(table)
-        return out + self._alone(table.seated[0]) if table.seated else out
+            if table.seated:
+                loop.unbatch()
+        return out + self._advance(table)
 
-    def _alone(self, seated: ScheduledRun) -> Pieces:
-        """One token of a run that has its caches to itself."""
-        run = seated.state
-        self._switch(run)
-        seated.stage = seated.stage or run.counted(run.loop.go_on())
+    def _advance(self, table: Table, *, pausing: bool = False) -> Pieces:
+        """New tokens of the runs at a table by one forward."""
+        out: Pieces = []
+        loop = table.loop
+        if loop is None or not table.seated:
+            return out
+        self._switch(table.seated[0].state)
+        seats = {seated.sequence: seated for seated in table.seated}
+        try:
+            emissions = loop.round(pausing=pausing)
+        except Exception as error:
+            if loop.batched:  # nobody knows what the others' caches hold
+                raise
+            return self._failed(table.seated[0], error)
+        for sequence, tokens in emissions:
+            seated = seats[sequence]
+            out += self._pieces(seated, _counted(seated.state, tokens), ended=sequence.ending)
+        failures, loop.failures = loop.failures, {}
+        for sequence, raised in failures.items():
+            out += self._failed(seats[sequence], raised)
+        return out
+
+    def _next(self, seated: ScheduledRun) -> Pieces:
+        """One token of a run that goes all its way by itself."""
+        self._switch(seated.state)
+        assert seated.stage is not None  # noqa: S101 - the caller made sure
         try:
             token = next(seated.stage, None)
         except Exception as error:  # noqa: BLE001 - a caller's processor may raise anything
             return self._failed(seated, error)
-        if token is None:  # at the end, or at the boundary where it was to pause
-            seated.stage = None
-            return self._pieces(seated, (), ended=run.loop.ending)
+        if token is None:
+            return self._pieces(seated, (), ended=seated.sequence.ending)
         return self._pieces(seated, [token])
 
-    def _shared(self, table: Table, *, pausing: bool = False) -> Pieces:
-        """New tokens of several runs by one forward."""
-        out: Pieces = []
-        seats = {id(seated.row): seated for seated in table.seated}
-        for row, tokens in table.loop.round(pausing=pausing):
-            seated = seats[id(row)]
-            out += self._pieces(seated, seated.state.counted(tokens), ended=row.course.ending)
-        failures, table.loop.forwarder.failures = table.loop.forwarder.failures, {}
-        for seated in list(table.seated):
-            if seated.state.forwarder in failures:
-                out += self._failed(seated, failures[seated.state.forwarder])
-        return out
-
     def _settle(self, table: Table) -> Pieces:
-        """Bring every run at a table to a boundary; some may end on the way."""
+        """Bring every run at a table to where others may join; some may end on the way."""
         out: Pieces = []
-        while table.loop.rows and not table.loop.settled:
-            out += self._shared(table, pausing=True)
-        for seated in list(table.seated):
-            seated.state.brake.pausing = True
-            while seated.stage is not None and not seated.gone:
-                out += self._alone(seated)
-            seated.state.brake.pausing = False
+        while table.seated and table.loop is not None and not table.loop.settled:
+            out += self._advance(table, pausing=True)
         return out
 
     def _pieces(
@@ -327,12 +332,12 @@ class RowScheduler:
             unread = run.options.max_tokens == 0 and run.prefill.scores is None
             if run.method or run.keeper or run.past or unread:
                 seated.stage = run.emitted()
-                self._turns.append(seated)
+                self._staged.append(seated)
             else:
                 self._reading[run] = seated
                 self._readers.add(run)
 
-    def _seat(self, ready: Sequence[ScheduledRun]) -> Pieces:
+    def _seat(self, ready: abc.Sequence[ScheduledRun]) -> Pieces:
         """Give runs that have been prefilled their places."""
         out: Pieces = []
         groups: dict[object, list[ScheduledRun]] = {}
@@ -341,9 +346,8 @@ class RowScheduler:
                 out += self._first(seated)
             if not seated.gone:
                 groups.setdefault(self._key(seated.state), []).append(seated)
-        for seated in groups.pop(None, ()):
-            self._turns.append(seated)
-            out += self._first(seated)
+        for seated in groups.pop(None, ()):  # these take turns
+            out += self._seat_at(seated, [seated])
         for key, group in groups.items():
             out += self._seat_at(key, group)
         return out
@@ -358,27 +362,33 @@ class RowScheduler:
             tokens = run.first()
         except Exception as error:  # noqa: BLE001 - a caller's processor may raise anything
             return self._failed(seated, error)
-        return self._pieces(seated, run.counted(tokens), ended=run.loop.ending)
+        return self._pieces(seated, _counted(run, tokens), ended=run.sequence.ending)
 
-    def _seat_at(self, key: object, group: Sequence[ScheduledRun]) -> Pieces:
-        """One run at a table has its caches to itself; several share their first forward."""
+    def _seat_at(self, key: object, group: abc.Sequence[ScheduledRun]) -> Pieces:
+        """The first forward of one run is its own; several share it."""
         self._switch(group[0].state)
         out: Pieces = []
         table = self._tables.get(key)
         if table is None:
-            table = Table(RowLoop(self._target, group[0].state.forwarder.stream))
+            table = Table()
         out += self._settle(table)
         self._tables[key] = table
         for seated in group:
             seated.table = table
             table.seated.append(seated)
         if len(table.seated) == 1:
-            return out + self._first(table.seated[0])
-        joining = [seated for seated in table.seated if seated.row not in table.loop.rows]
-        for seated in joining:
+            out += self._first(group[0])
+            if group[0].gone:
+                return out
+        for seated in group:
             if not seated.state.stats.generated_tokens:
-                seated.row.first = seated.state.prefilled
-        table.loop.join([seated.row for seated in joining])
+                seated.sequence.first = seated.state.prefilled
+        joining = [seated.sequence for seated in group]
+        if table.loop is None or not table.loop.sequences:
+            stream = group[0].state.forwarder.stream
+            table.loop = DecodeLoop(self._target, stream, joining)
+        else:
+            table.loop.join(joining)
         return out
 
     def _key(self, run: RunState) -> object:
@@ -403,13 +413,20 @@ class RowScheduler:
             self._readers.drop(seated.state)
         if seated in self._waiting:
             self._waiting.remove(seated)
-        if seated in self._turns:
-            self._turns.remove(seated)
+        if seated in self._staged:
+            self._staged.remove(seated)
         table = seated.table
         if table is None:
             return
         table.seated.remove(seated)
-        if seated.row in table.loop.rows:
-            table.loop.leave([seated.row], with_caches=seated.state.keeps_caches)
+        if table.loop is not None and seated.sequence in table.loop.sequences:
+            table.loop.leave([seated.sequence], with_caches=seated.state.keeps_caches)
         if not table.seated:
             self._tables = {key: t for key, t in self._tables.items() if t is not table}
+
+
+def _counted(run: RunState, tokens: Iterable[Emitted]) -> Iterator[Emitted]:
+    """The same tokens, counted as they pass."""
+    for token in tokens:
+        run.count()
+        yield token

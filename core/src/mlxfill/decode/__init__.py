@@ -3,8 +3,9 @@
 ::
 
     prefill           the prompt through the target (prompt_scores: its log-probabilities)
-    loop              token by token, or several in a window
-    course            what both loops know of a reply: offers, plans, outcomes, the end
+    loop              token by token, or several in a window; one sequence, or several together
+    sequence          one request in the loop: offers, outcomes, counters, the end
+    windows, ledger   who fills the next window, and what it cost by the clock
     method            another way to generate than token by token
     reply, collected  tokens to text and calls, and what the caller gets back
     runstate, run     what a request is made of, and what its caller holds

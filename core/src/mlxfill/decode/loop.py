@@ -1,10 +1,10 @@
-"""The decode loop: one loop for plain decoding, fills and drafts.
+"""The decode loop: plain decoding, fills and drafts, of one sequence or of several together.
 
-Two states.  *Cold*: the step for token n + 1 is dispatched from the unread token n, then n
+Two states.  *Pipelined*: the step for token n + 1 is dispatched from the unread token n, then n
 is read while it runs, as mlx-lm does; sources are asked meanwhile and lose nothing.
-*Hot*: the pending token is known to the host and goes into a window together with what a
-source or drafter offers.  A cold loop turns hot when an offer promises enough to give up
-one overlap of host and device; a hot loop turns cold when nothing pays.
+*Synchronous*: the newest tokens are known to the host, and go into a window together with what
+sources or drafters offer.  A pipelined loop waits for the token in flight when an offer promises
+enough to give up one overlap of host and device; it is pipelined again when nothing pays.
 """
 
 from __future__ import annotations
@@ -12,256 +12,238 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mlxfill.contracts import Policy
-from mlxfill.decode.course import Course, Emitted, Ending
-from mlxfill.model.reading import one_id, row
-from mlxfill.policy.clock import StepClock
-from mlxfill.policy.plan import Plan
-from mlxfill.request.results import SAMPLED
+import mlx.core as mx
+
+from mlxfill.decode.ledger import Ledger
+from mlxfill.decode.windows import next_windows
+from mlxfill.forward.batch_runner import BatchRunner
+from mlxfill.model.reading import ids as ids_of
+from mlxfill.model.reading import row
+from mlxfill.policy.plan import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections import abc
 
-    import mlx.core as mx
+    from mlxfill.decode.sequence import Emitted, Sequence
+    from mlxfill.forward.runner import TargetRunner, VerifyResult, Window
+    from mlxfill.model.reading import Stream
+    from mlxfill.model.target import Target
+    from mlxfill.policy.cost import CostCurve
 
-    from mlxfill.forward.runner import VerifyResult
-    from mlxfill.proposals.drafting import Drafting
-    from mlxfill.proposals.session import Offer
-
-    Flight = tuple[mx.array, mx.array]
+    Emissions = list[tuple[Sequence, list[Emitted]]]
 
 
-class DecodeLoop(Course):
-    """Runs one request from its first token on.
+class DecodeLoop:
+    """Sequences that share forwards.  They join and leave between rounds.
 
-    At every yield the caches hold ``forwarder.held`` tokens of ``session.tokens`` (and the
-    ``ending.eos`` after them where its step had already been dispatched).  While ``paused()``
-    answers true nothing new is begun: the iterator ends with ``ending`` None and the caches hold
-    every token but the newest; ``go_on()`` continues from there.
+    One has its caches to itself; those of several lie in the batch.  While the loop is ``settled``
+    the caches hold every token of a sequence but its newest.  ``failures``: sequences whose
+    processors or sampler raised; the others go on.
     """
 
-    def go_on(self) -> Iterator[Emitted]:
-        """From the first token, or from a pause, to the end or to the next pause."""
-        self.clock, self.uneven = StepClock(), False  # nobody knows how long it rested
-        while self.ending is None and not self.paused():
-            if self.cancelled():  # while a burst was read
-                self.ending = Ending("cancelled")
-                return
-            yield from self._hot()
+    def __init__(self, target: Target, stream: Stream, sequences: abc.Sequence[Sequence]) -> None:
+        """``sequences`` are settled; ``stream``: where the target computes."""
+        self.sequences: list[Sequence] = []
+        self.failures: dict[Sequence, Exception] = {}
+        self._runner: TargetRunner | BatchRunner = sequences[0].forwarder
+        self._target, self._stream = target, stream
+        self._flight: tuple[mx.array, mx.array | abc.Sequence[mx.array]] | None = None
+        self._waits = self._rewound = False
+        self._ledger = Ledger()
+        self.join(sequences)
 
-    # --- hot: the newest token is read and not yet forwarded -----------------------------
+    # --- who ------------------------------------------------------------------------------------
 
-    def _hot(self) -> Iterator[Emitted]:
-        """Ask everyone; what then comes, until the newest token is to be read first again."""
-        offer = self.ask()
-        if offer is not None and offer.policy is Policy.ASSERT:
-            return self._inject(offer, None)
-        plan = self.plan_offer(offer) if offer else Plan()
-        if offer and plan.depth:
-            return self._verify(offer, plan.depth, explores=plan.explores)
-        drafting = self.drafting
-        drafts = self._draft(drafting) if drafting else ()
-        if drafting and len(drafts):
-            return self._draft_round(drafting, drafts, offer)
-        return self._cold(offer)
+    @property
+    def batched(self) -> bool:
+        """Whether the caches lie in a batch."""
+        return isinstance(self._runner, BatchRunner)
 
-    def _verify(self, offer: Offer, depth: int, *, explores: bool) -> Iterator[Emitted]:
-        """Window of the pending token and the first ``depth`` ids of a source's offer."""
-        started = time.perf_counter()
-        if self.forwarder.phases is not None:
-            self.forwarder.phases.begin()
-        judged, values = self._judge(offer.ids[:depth], offer.proposal.origin)
-        won = self.book_round(depth, judged.accepted, self.gate.curve.bound(1 + depth))
-        self.gate.curve.observe(1 + depth, (time.perf_counter() - started) * 1e3)
-        if explores:
-            offer.seat.acceptance.retry.begin()
-        if won > 0:
-            offer.seat.acceptance.retry.paid()
-        self.settle_window(offer, judged)
-        self.note_taps(self._kept_taps(1 + judged.accepted))
-        yield from self.handed(self.emit_judged(values, judged, offer.proposal.origin))
-        self.rest_drafter()
+    @property
+    def settled(self) -> bool:
+        """Whether sequences may join, rest, and go on elsewhere."""
+        return self._flight is None and not any(s.backlog or s.first for s in self.sequences)
 
-    def _draft(self, drafting: Drafting) -> Sequence[int] | mx.array:
-        depth = drafting.plan(self.gate, self.room()).depth
-        if not depth:
-            return ()
-        tokens, phases = self.session.tokens, self.forwarder.phases
-        if phases is not None:
-            phases.begin()
-        drafting.catch_up(tokens, self.forwarder.held)
-        drafts = drafting.draft(tokens[-1], depth, len(tokens))
-        if phases is not None:
-            phases.end("draft", drafts)
-        return drafts
+    def rested(self) -> None:
+        """Somebody did something else since the last round."""
+        self._ledger.rested()
 
-    def _draft_round(
-        self, drafting: Drafting, drafts: Sequence[int] | mx.array, offer: Offer | None
-    ) -> Iterator[Emitted]:
-        """Window of the pending token and what the drafter guesses."""
-        drafter, curve, rewound = drafting.drafter, self.gate.curve, self.rewound
-        judged, values = self._judge(drafts, drafting.origin)
-        depth = len(values)
-        size_cost = (curve.cost if depth <= drafter.proven else curve.bound)(1 + depth)
-        cost = depth * drafter.draft_cost(curve, self.gate.stall)
-        won = self.book_round(depth, judged.accepted, size_cost + cost, cost)
-        drafter.won(won)
-        if offer is not None:
-            self.follow(offer, judged.sampled)
-        if self.session.on_drafts is not None:
-            self.session.on_drafts(drafting, values, judged)
-        drafting.commit(
-            len(values), judged.accepted, judged.sampled, self._kept_taps(1 + judged.accepted)
-        )
-        if self.forwarder.phases is not None:
-            self.forwarder.phases.end("commit")
-        if depth and self.spent_s:
-            drafter.timed(depth, self.spent_s * 1e3, rewound=rewound)
-        yield from self.handed(self.emit_judged(values, judged, drafting.origin))
+    def join(self, sequences: abc.Sequence[Sequence]) -> None:
+        """Settled sequences join; only between flights."""
+        alone, self.sequences = self.sequences, [*self.sequences, *sequences]
+        if isinstance(self._runner, BatchRunner):
+            self._runner.join([each.forwarder for each in sequences])
+        elif len(self.sequences) > 1:
+            self._runner = BatchRunner(self._target, self._stream)
+            self._runner.join([each.forwarder for each in (*alone, *sequences)])
+        self.rested()
 
-    def _judge(
-        self, drafts: Sequence[int] | mx.array, origin: str
-    ) -> tuple[VerifyResult, list[int]]:
-        tokens = self.session.tokens
-        judged, values = self.forwarder.judge(tokens[-1:], drafts, len(tokens) - 1, tokens)
-        self.tally(origin, len(values), judged.accepted)
-        self.rewound = judged.accepted < len(values)
-        self.gate.curve.windows += 1
-        return judged, values
+    def leave(self, sequences: abc.Sequence[Sequence], *, with_caches: bool = False) -> None:
+        """Sequences leave, ``with_caches`` of as many tokens as their runners say."""
+        gone = [at for at, each in enumerate(self.sequences) if each in sequences]
+        self.sequences = [each for each in self.sequences if each not in sequences]
+        if not isinstance(self._runner, BatchRunner):
+            self._flight = self._flight if self.sequences else None
+            return
+        self._runner.leave(gone, with_caches=gone if with_caches else ())
+        if self._flight is not None and gone:
+            count = len(gone) + len(self.sequences)
+            stay = mx.array([at for at in range(count) if at not in gone])
+            chosen, logprobs = self._flight
+            rows = [logprobs[at] for at in range(count) if at not in gone]
+            self._flight = (chosen[stay], rows) if self.sequences else None
 
-    # --- cold: a step is in flight ------------------------------------------------------
+    def unbatch(self) -> None:
+        """The only one that is left, settled, has its caches to itself again."""
+        (only,) = self.sequences
+        self.leave([only], with_caches=True)
+        self._runner = only.forwarder
+        self.join([only])
 
-    def _cold(self, offer: Offer | None) -> Iterator[Emitted]:
-        """Pipelined steps, until the end or until someone asks for the token in flight."""
-        return self._watched(offer) if self.asks else self._alone()
+    # --- rounds ---------------------------------------------------------------------------------
 
-    def _alone(self) -> Iterator[Emitted]:
-        """Steps to the end with nobody to ask."""
-        flight = self._dispatch(row(self.session.tokens[-1:]), unread=0)
-        while True:
-            more = self.session.budget > 1 and not self._halts()
-            ahead = self._dispatch(flight[0], unread=1) if more else None
-            token = self._read(flight)
-            if self.enter((token,), flight[1]):
-                yield Emitted(token, SAMPLED, flight[1])
-            if ahead is None or self.ending is not None:
-                return
-            flight = ahead
-
-    def _watched(self, offer: Offer | None) -> Iterator[Emitted]:
-        """Steps until an offer, a drafter or the end asks for the token in flight."""
-        flight = self._dispatch(row(self.session.tokens[-1:]), unread=0)
-        hot, left_out = self.starts_hot(offer), True
-        clock, silence, passed = self.clock, self.silence, 0
-        while True:
-            more = not hot and self.budget > 1 and not self._halts()
-            ahead = self._dispatch(flight[0], unread=1) if more else None
-            token = self._read(flight)
-            clock.read()
-            self.book_step()
-            if offer is not None:
-                self.follow(offer, (token,), left_out=left_out)
-            if self.enter((token,), flight[1]):
-                clock.ready()
-                yield Emitted(token, SAMPLED, flight[1])
-                clock.start()
-            if ahead is None or self.ending is not None:
-                self.rest_drafter(passed)
-                self.uneven = True
-                return
-            flight, passed = ahead, passed + 1
-            if passed < silence:
-                continue
-            self.rest_drafter(passed)
-            self._learn(clock, passed)
-            offer = self.ask()
-            if offer is not None and offer.policy is Policy.ASSERT:
-                yield from self._inject(offer, flight)
-                return
-            hot = self.wants_hot(offer)
-            offer = offer if hot else self.rest_sources(offer)
-            left_out, silence, passed = not hot, self.silence, 0
-
-    def _halts(self) -> bool:
-        """Whether nothing more is wanted after the token in flight."""
-        return self.cancelled() or self.paused()
-
-    def _dispatch(self, pending: mx.array, *, unread: int) -> Flight:
-        """Forward ``pending``; ``unread`` tokens of the session are not yet known to the host."""
-        tokens = self.session.tokens
-        out = self.forwarder.step(pending, tokens, len(tokens) + unread)
-        self.counters.steps += 1
-        self.counters.in_flight += 1
-        self.note_taps(self.forwarder.last_taps)
+    def round(self, *, pausing: bool = False) -> Emissions:
+        """New tokens of each; ``pausing``: begin nothing that leads away from where it settles."""
+        clock = self._ledger.clock
+        clock.start()
+        out = (self._step if self._flight else self._verify)(pausing=pausing)
+        clock.ready()
         return out
 
-    def _read(self, flight: Flight) -> int:
-        self.counters.in_flight -= 1
+    def _verify(self, *, pausing: bool) -> Emissions:
+        """Ask everyone; a window of what that brings, or the first of some plain steps."""
+        if ended := [each for each in self.sequences if each.heeds_cancel()]:
+            return [(each, []) for each in ended]
+        windows = next_windows(self.sequences, self._curve)
+        if not pausing and self.settled and all(window.size == 1 for window in windows):
+            self._dispatch(row([window.known[0] for window in windows]), unread=0)
+            waits = [each.begin_steps() for each in self.sequences]
+            self._waits = any(waits)
+            return self._step(pausing=False, looked=True)
+        histories = [_history(*pair) for pair in zip(self.sequences, windows, strict=True)]
         started = time.perf_counter()
-        token = one_id(flight[0])
-        self.waited_s = time.perf_counter() - started
-        return token
+        results = self._runner.verify(windows, histories)
+        self._book(windows, results, (time.perf_counter() - started) * 1e3)
+        out: Emissions = []
+        for each, window, result in zip(self.sequences, windows, results, strict=True):
+            if each.first is not None:
+                out.append((each, self._begun(each, result.sampled[0], result.logprobs[0])))
+            elif not self._failed(each):
+                out.append((each, each.verified(window, result)))
+        return out
 
-    def _learn(self, clock: StepClock, steps: int) -> None:
-        self.gate.budget.refill(steps)
-        if clock.step_s and self.even and not self.gate.curve.fixed:
-            self.gate.curve.observe(1, clock.step_s * 1e3)
-            self.gate.curve.stall = min(self.forwarder.build_s / clock.step_s, 1.0)
+    def _step(self, *, pausing: bool, looked: bool = False) -> Emissions:
+        """Read the samples in flight, after dispatching the next step unless somebody waits."""
+        assert self._flight is not None  # noqa: S101 - the caller made sure
+        chosen, logprobs = self._flight
+        if not (pausing or looked):
+            self._look()
+        self._flight = None
+        if all(each.skips for each in self.sequences):
+            for at, each in enumerate(self.sequences):
+                each.dropped(logprobs[at])
+            return self._verify(pausing=pausing)
+        if not (pausing or self._waits) and all(each.overlaps for each in self.sequences):
+            self._dispatch(chosen, unread=1)
+        out = self._read(chosen, logprobs)
+        if self._flight is None:
+            self._ledger.interrupted()
+            for each in self.sequences:
+                each.end_steps()
+        return out
 
-    # --- asserted spans ---------------------------------------------------------------------
+    def _read(self, chosen: mx.array, logprobs: mx.array | abc.Sequence[mx.array]) -> Emissions:
+        """Wait for the samples of a step: the tokens that enter."""
+        started = time.perf_counter()
+        tokens = ids_of(chosen)
+        if any(each.asks for each in self.sequences):
+            self._ledger.read(time.perf_counter() - started, self.sequences, self._curve)
+        out: Emissions = []
+        for at, each in enumerate(self.sequences):
+            each.counters.in_flight -= 1
+            if each.first is not None:
+                out.append((each, self._begun(each, tokens[at], logprobs[at])))
+            elif not self._failed(each):
+                out.append((each, each.sampled(tokens[at], logprobs[at])))
+        return out
 
-    def _inject(self, offer: Offer, flight: Flight | None) -> Iterator[Emitted]:
-        """Append an asserted span unread; the target speaks again after its last id.
+    def _look(self) -> None:
+        """With a step in flight, ask those who may have an answer; each must look."""
+        looking = [each for each in self.sequences if each.looks]
+        self._waits = False
+        if looking:
+            self._ledger.learn(self.sequences, self._curve, self._runner.build_s)
+            waits = [each.look(self._ledger.asking) for each in looking]
+            self._waits = any(waits)
 
-        ``flight``: a sample dispatched for the span's first position; it is dropped.
-        Without one the pending token goes into the window first.
-        """
-        session, ids = self.session, offer.ids
-        known = list(ids) if flight else [*session.tokens[-1:], *ids]
-        self.account_span(offer, wasted_sample=flight is not None)
-        final = self.budget <= len(ids)
-        if final:
-            known.pop()  # as anywhere, the caches end before the newest token
-        sampled, rows = self._append(known, final=final)
-        self.clock.read()  # nobody bet on it: its time is no one's loss
-        self.uneven = True
-        if flight:
-            self.counters.in_flight -= 1
-            rows.insert(0, flight[1])
-        last = None if final else rows.pop()
-        yield from self.emit(ids, offer.proposal.origin, rows if self.want_logprobs else ())
-        if self.ending is None:
-            yield from self.emit([sampled], SAMPLED, [last], alone=False)
+    def _dispatch(self, pending: mx.array, *, unread: int) -> None:
+        histories = [each.session.tokens for each in self.sequences]
+        self._flight = self._runner.step(pending, histories, unread)
+        for each in self.sequences:
+            each.counters.in_flight += 1
+            if each.first is None or unread:
+                each.counters.steps += 1
+                each.note_taps(each.forwarder.last_taps)
 
-    def _append(self, known: list[int], *, final: bool) -> tuple[int, list[mx.array | None]]:
-        """Forward ``known`` in chunks: the sample after it and log-probability rows.
+    def _begun(self, sequence: Sequence, sample: int, logprobs: mx.array) -> list[Emitted]:
+        """The last token of the prompt was forwarded among others."""
+        first, sequence.first = sequence.first, None
+        assert first is not None  # noqa: S101 - the caller made sure
+        try:
+            return [] if self._failed(sequence) else first(sample, logprobs)
+        except Exception as error:  # noqa: BLE001 - a caller's callback may raise anything
+            self.failures[sequence] = error
+            return []
 
-        Rows are only computed when asked for or shown to processors; ``final`` spans
-        need no sample (the answer is then 0).
-        """
-        forwarder = self.forwarder
-        each = self.want_logprobs or forwarder.shows_asserted
-        rows: list[mx.array | None] = []
-        sampled, done = 0, 0
-        full = [*self.session.tokens[: forwarder.held], *known]
-        while done < len(known):
-            part = known[done : done + self._chunk(len(known))]
-            done += len(part)
-            if forwarder.phases is not None:
-                forwarder.phases.begin()
-            if each or (done == len(known) and not final):
-                judged, _ = forwarder.judge(part, (), forwarder.held, full, want_known=each)
-                rows += [*judged.known_logprobs, judged.logprobs[0]]
-                sampled = judged.sampled[0]
-            else:
-                forwarder.append(part)
-            self.note_taps(forwarder.last_taps)
-        return sampled, rows
+    def _failed(self, sequence: Sequence) -> bool:
+        """Whether something that belongs to this sequence alone raised in a common forward."""
+        if not isinstance(self._runner, BatchRunner):
+            return False
+        error = self._runner.failures.pop(sequence.forwarder, None)
+        if error is not None:
+            self.failures[sequence] = error
+        return error is not None
 
-    def _chunk(self, size: int) -> int:
-        limits = (self.append_chunk, self.forwarder.room(), size)
-        return min(n for n in limits if n)
+    # --- what it cost ---------------------------------------------------------------------------
 
-    def _kept_taps(self, keep: int) -> mx.array | None:
-        taps = self.forwarder.last_taps
-        return None if taps is None else taps[:, :keep]
+    @property
+    def _curve(self) -> CostCurve:
+        """Costs for as many as there are now, from a request that speculates if there is one."""
+        curves = [each.gate.curve for each in self.sequences]
+        return max(curves, key=lambda curve: len(curve.points)).for_rows(len(curves))
+
+    def _book(
+        self, windows: abc.Sequence[Window], results: abc.Sequence[VerifyResult], took_ms: float
+    ) -> None:
+        """Book what the drafts of a window won or lost; learn what a window costs."""
+        sequences, curve = self.sequences, self._curve
+        size, drafting = max(window.size for window in windows), [s for s in sequences if s.drafts]
+        outcomes = [
+            Outcome(len(window.known), len(result.drafts), result.accepted)
+            for window, result in zip(windows, results, strict=True)
+        ]
+        drafted = any(outcome.drafted for outcome in outcomes)
+        if size > 1 and (self.batched or (drafted and not drafting)):
+            curve.observe(size, took_ms)
+        if not drafted:
+            self._ledger.appended()
+            return
+        curve.windows += 1
+        pairs = list(zip(sequences, outcomes, strict=True))
+        costs = [each.draft_cost(curve) * outcome.drafted for each, outcome in pairs if each.drafts]
+        proven = bool(drafting) and not self.batched and size - 1 <= drafting[0].proven
+        bound = curve.cost(size) if proven else curve.bound(size)
+        cost = sum(costs)
+        won = self._ledger.verified(sequences, curve, outcomes, bound + cost, cost)
+        rewound, self._rewound = self._rewound, any(o.accepted < o.drafted for o in outcomes)
+        spent_s = 0.0 if self.batched else self._ledger.spent_s
+        for each, outcome in pairs:
+            share = won / len(costs) if each.drafts else won
+            if outcome.drafted:
+                each.won(share, outcome.drafted, spent_s, rewound=rewound)
+
+
+def _history(sequence: Sequence, window: Window) -> abc.Sequence[int]:
+    """All tokens up to the window's drafts: the session's own list where it can."""
+    tokens = sequence.session.tokens
+    return [*tokens[: sequence.forwarder.held], *window.known] if sequence.backlog else tokens

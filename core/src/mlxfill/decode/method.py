@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from mlxfill.decode.course import Ending
+from mlxfill.decode.sequence import Ending
 from mlxfill.errors import InputError, MlxfillError, PluginError
 from mlxfill.plugins.faults import one_line
 from mlxfill.rules import is_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections import abc
+    from collections.abc import Generator, Iterator
 
     from mlxfill.contracts import GenerationMethod, Request
-    from mlxfill.decode.course import Emitted
-    from mlxfill.decode.loop import DecodeLoop
+    from mlxfill.decode.sequence import Emitted, Sequence
     from mlxfill.request.options import Options
 
 
@@ -45,22 +45,22 @@ def check_method(method: GenerationMethod, options: Options, *, held: bool) -> N
 
 
 def run_method(
-    method: GenerationMethod, request: Request, loop: DecodeLoop, vocab_size: int
+    method: GenerationMethod, request: Request, sequence: Sequence, vocab_size: int
 ) -> Generator[Emitted, None, None]:
-    """Tokens as the method's forwards bring them, up to the first end; it is left in ``loop``.
+    """Tokens as the method's forwards bring them, up to the first end; it is left in ``sequence``.
 
     :raises PluginError: the method raised, or yielded what is no token; names it.  What it raises
         as an error of mlxfill passes through.
     """
     with closing(_forwards(method, request)) as forwards:
         for tokens in forwards:
-            loop.forwarder.forwards += 1
-            yield from _entered(method, _listed(method, tokens), loop, vocab_size)
-            if loop.ending is None and loop.cancelled():
-                loop.ending = Ending("cancelled")
-            if loop.ending is not None:
+            sequence.forwarder.forwards += 1
+            yield from _entered(method, _listed(method, tokens), sequence, vocab_size)
+            if sequence.ending is None and sequence.cancelled():
+                sequence.ending = Ending("cancelled")
+            if sequence.ending is not None:
                 return
-        loop.ending = Ending("stop")
+        sequence.ending = Ending("stop")
 
 
 def _forwards(
@@ -76,16 +76,16 @@ def _forwards(
 
 
 def _entered(
-    method: GenerationMethod, tokens: Sequence[object], loop: DecodeLoop, vocab_size: int
+    method: GenerationMethod, tokens: abc.Sequence[object], sequence: Sequence, vocab_size: int
 ) -> Iterator[Emitted]:
     """The tokens of one forward, one after the other: each may be the last."""
     if not tokens:
-        loop.counters.rounds.append(0)
+        sequence.counters.rounds.append(0)
     for left, given in zip(reversed(range(len(tokens))), tokens, strict=True):
         token, origin = _checked(method, given, vocab_size)
         # A method's forwards all count, those that show nothing as well.
-        yield from loop.emit([token], origin, (), more=left > 0, alone=False)
-        if loop.ending is not None:
+        yield from sequence.emit([token], origin, (), more=left > 0, alone=False)
+        if sequence.ending is not None:
             return
 
 

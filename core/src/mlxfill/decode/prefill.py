@@ -100,7 +100,7 @@ class Prefill:
         """Forward the last token: the target's choice after it, and the ``[V]`` row behind it."""
         tokens, embeddings = self._tokens, self._options.input_embeddings
         tail = None if embeddings is None else embeddings[None, -1:]
-        sample, logprobs = self._forwarder.step(row(tokens[-1:]), tokens, len(tokens), tail)
+        sample, (logprobs,) = self._forwarder.step(row(tokens[-1:]), [tokens], 0, tail)
         return one_id(sample), logprobs
 
     def done(self) -> None:

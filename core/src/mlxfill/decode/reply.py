@@ -14,7 +14,7 @@ from mlxfill.tool_calls.sections import ReplySections, end_of_prompt
 
 if TYPE_CHECKING:
     from mlxfill.contracts import Request
-    from mlxfill.decode.course import Emitted
+    from mlxfill.decode.sequence import Emitted
     from mlxfill.request.options import Options
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mlxfill.contracts import Fault, Request
     from mlxfill.decode.prompt_scores import PromptScores
     from mlxfill.decode.runstate import RunState
+    from mlxfill.decode.sequence import Emitted
     from mlxfill.request.options import Options
     from mlxfill.request.results import Piece, Result, Stats
 
@@ -29,7 +30,8 @@ class Run:
     def __init__(self, state: RunState) -> None:
         """Nothing is computed before the first piece is asked for."""
         self.state = state
-        self._pieces: Generator[Piece, None, None] | None = None
+        # Held here and not by the state, which the generator holds: a dropped run ends at once.
+        self._tokens: Generator[Emitted, None, None] | None = None
 
     @property
     def request(self) -> Request:
@@ -71,29 +73,41 @@ class Run:
         :raises InputError: a ``RowScheduler`` has the run: its rounds bring the pieces.
         """
         state = self.state
-        if not state.closed:
-            if state.among_rows:
-                raise InputError("this run is among rows: rows.round() brings its pieces")
-            check_process()
-            state.forwarder.adapt()
-        if self._pieces is None:
-            if state.closed:
-                raise StopIteration
-            self._pieces = state.pieces()
-        return next(self._pieces)
+        if state.closed:
+            raise StopIteration
+        if state.among_rows:
+            raise InputError("this run is among rows: rows.round() brings its pieces")
+        check_process()
+        state.forwarder.adapt()
+        if self._tokens is None:
+            self._tokens = state.emitted()
+        try:
+            token = next(self._tokens, None)
+            piece = state.last() if token is None else state.take(token)
+        except BaseException as error:
+            state.broken(error)
+            raise
+        if piece.finish_reason:
+            self._leave()
+        return piece
+
+    def _leave(self) -> None:
+        try:
+            if self._tokens is not None:
+                self._tokens.close()
+        finally:
+            self.state.over()
 
     def close(self) -> None:
         """Stop here.  Called by itself when the run ends or is dropped.
 
         From one of its own callbacks: stop at the next boundary.
         """
-        if self._pieces is not None and getgeneratorstate(self._pieces) == GEN_RUNNING:
+        if self._tokens is not None and getgeneratorstate(self._tokens) == GEN_RUNNING:
             self.state.brake.closing = True
             return
         self.state.cancel()
-        if self._pieces is not None:
-            self._pieces.close()
-        self.state.finish()
+        self._leave()
 
     def result(self) -> Result:
         """Run to the end and collect everything.
@@ -102,8 +116,6 @@ class Run:
         """
         while not self.state.closed:
             next(self, None)
-        if self._pieces is not None:
-            self._pieces.close()
         if self.error is not None:
             raise self.error
         return collected(self.state)
@@ -122,6 +134,5 @@ class Run:
         raise TypeError("a run cannot be copied: hand over its result(), or a checkpoint of it")
 
     def __del__(self) -> None:
-        """Who watches requests hears of the end of one that nobody read."""
-        if self._pieces is None:
-            self.state.finish()
+        """Who watches requests hears of the end of one that was dropped."""
+        self._leave()

@@ -10,17 +10,18 @@ from attrs import frozen
 from mlx_lm.generate import wired_limit
 
 from mlxfill.contracts import Event, Fault, Request
-from mlxfill.decode.course import Emitted, Ending
 from mlxfill.decode.loop import DecodeLoop
 from mlxfill.decode.method import run_method
 from mlxfill.decode.prefill import Prefill
 from mlxfill.decode.reply import Reply
+from mlxfill.decode.sequence import Emitted, Ending, Sequence
 from mlxfill.decode.stop import StopControl
 from mlxfill.errors import InputError
 from mlxfill.request.results import SAMPLED, Piece, Stats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections import abc
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     import mlx.core as mx
 
@@ -41,10 +42,10 @@ class Past:
     where they were asked for.
     """
 
-    tokens: Sequence[Emitted]
+    tokens: abc.Sequence[Emitted]
     ending: Ending | None
-    logprobs: Sequence[float]
-    top_logprobs: Sequence[list[tuple[int, float]]]
+    logprobs: abc.Sequence[float]
+    top_logprobs: abc.Sequence[list[tuple[int, float]]]
 
 
 class Keeper(Protocol):
@@ -111,7 +112,7 @@ class RunState:
         self.keeper: Keeper | None = None
         self._deposit = deposit
         self.prefill = Prefill(session.tokens, options, forwarder, drafting, deposit)
-        self.loop = DecodeLoop(
+        self.sequence = Sequence(
             forwarder,
             session,
             gate,
@@ -139,10 +140,7 @@ class RunState:
     def emitted(self) -> Generator[Emitted, None, None]:
         """Tokens without text: prefill, then the decode loop.  EOS is left in ``ending``."""
         if self.options.max_tokens == 0:
-            if self.prefill.scores is not None:
-                for _ in self.prefilling():
-                    pass
-            self.ending = self.ending or Ending("length")
+            self._read_only()
             return
         if self.method is not None:
             yield from self._by_method(self.method)
@@ -156,10 +154,25 @@ class RunState:
             else:
                 yield from self._again(self.past)
             try:
-                yield from self.counted(self.first())
-                yield from self.counted(self._kept())
+                for token in self.first():
+                    self.count()
+                    yield token
+                loop = DecodeLoop(self.forwarder.target, stream, [self.sequence])
+                while self._goes_on(loop):
+                    for _, tokens in loop.round():
+                        for token in tokens:
+                            self.count()
+                            yield token
+                self._clock()
             finally:
-                self.ending = self.ending or self.loop.ending
+                self.ending = self.ending or self.sequence.ending
+
+    def _read_only(self) -> None:
+        """No token is wanted, but perhaps the scores of the prompt."""
+        if self.prefill.scores is not None:
+            for _ in self.prefilling():
+                pass
+        self.ending = self.ending or Ending("length")
 
     def join_rows(self) -> None:
         """From here on somebody else drives it.
@@ -205,7 +218,7 @@ class RunState:
             self.ending = Ending("cancelled")
 
     def first(self) -> list[Emitted]:
-        """The first token, none after a cancelled prefill; the next thing is ``loop.go_on()``."""
+        """The first token, none after a cancelled prefill; rounds of a loop come next."""
         if self.ending is not None or self.past is not None:
             return []
         return self.prefilled(*self.prefill.last())
@@ -215,7 +228,7 @@ class RunState:
         self.prefill.done()
         self._decoding = time.perf_counter()
         self.stats.prefill_ms = (self._decoding - self._started) * 1e3
-        return self.loop.emit([sample], SAMPLED, [logprobs])
+        return self.sequence.emit([sample], SAMPLED, [logprobs])
 
     def _again(self, past: Past) -> Iterator[Emitted]:
         """The tokens that a checkpoint brought, to be gone on from."""
@@ -230,65 +243,40 @@ class RunState:
             self.drafting.missed(self.session.tokens[: self.forwarder.held])
         self._decoding = time.perf_counter() - self.stats.decode_ms / 1e3
 
-    def _kept(self) -> Iterator[Emitted]:
-        """The loop to its end, paused wherever a checkpoint is due."""
-        yield from self.loop.go_on()
-        brake = self.brake
-        while self.keeper is not None and self.loop.ending is None and not brake.pausing:
+    def _goes_on(self, loop: DecodeLoop) -> bool:
+        """Whether there is another round; takes a checkpoint where one is due."""
+        sequence, brake = self.sequence, self.brake
+        while self.ending is None and sequence.ending is None:
+            if not (loop.settled and brake.pauses()):
+                return True
+            if self.keeper is None or brake.pausing:
+                return False
             self.keeper.take(self)
+            loop.rested()
             if brake.cancelled():
                 self.ending = Ending("cancelled")
-                return
-            yield from self.loop.go_on()
+        return False
 
-    def counted(self, tokens: Iterable[Emitted]) -> Generator[Emitted, None, None]:
-        """The same tokens, timed and counted as they pass."""
-        if self.ending is not None:
-            return
-        stats = self.stats
-        for token in tokens:
-            stats.decode_ms = (time.perf_counter() - self._decoding) * 1e3
-            stats.generated_tokens += 1
-            yield token
-        stats.decode_ms = (time.perf_counter() - self._decoding) * 1e3
+    def count(self) -> None:
+        """A token is on its way to the caller."""
+        self._clock()
+        self.stats.generated_tokens += 1
+
+    def _clock(self) -> None:
+        self.stats.decode_ms = (time.perf_counter() - self._decoding) * 1e3
 
     def _by_method(self, method: GenerationMethod) -> Iterator[Emitted]:
         """Tokens of another way to generate, under the same limits."""
         self._begun, self._decoding = True, time.perf_counter()
-        tokens = run_method(method, self.request, self.loop, self.forwarder.target.vocab_size)
+        tokens = run_method(method, self.request, self.sequence, self.forwarder.target.vocab_size)
         with closing(tokens):
-            yield from self.counted(tokens)
-        self.ending = self.ending or self.loop.ending
+            for token in tokens:
+                self.count()
+                yield token
+        self._clock()
+        self.ending = self.ending or self.sequence.ending
 
     # --- pieces ------------------------------------------------------------------------
-
-    def pieces(self) -> Generator[Piece, None, None]:
-        """The reply as its caller sees it.  With the last piece it is over, also if unread."""
-        source = self.emitted()
-        try:
-            for token in source:
-                piece = self.take(token)
-                if piece.finish_reason:
-                    source.close()
-                    self.finish()
-                yield piece
-                if self.closed:
-                    return
-            yield self.last()
-        except GeneratorExit:  # left at a piece, where the caches hold what they should
-            raise
-        except BaseException as error:
-            self.forwarder.forget()
-            self.error = error if isinstance(error, Exception) else None
-            self.ending = Ending("error" if self.error else "cancelled")
-            raise
-        finally:
-            try:
-                source.close()
-            finally:
-                if self.reply.stopped:
-                    self.ending = Ending("stop")
-                self.finish()
 
     def take(self, token: Emitted) -> Piece:
         """A token as the caller sees it; the last one if it completes a stop string."""
@@ -305,6 +293,19 @@ class RunState:
             self.ending = Ending("stop" if self.reply.stopped else "cancelled")
         self.finish()
         return Piece(rest, None, finish_reason=self.ending.reason)
+
+    def broken(self, error: BaseException) -> None:
+        """Its tokens broke off with ``error``: nobody knows what the caches hold."""
+        self.forwarder.forget()
+        self.error = error if isinstance(error, Exception) else None
+        self.ending = Ending("error" if self.error else "cancelled")
+        self.over()
+
+    def over(self) -> None:
+        """Nobody reads any more of its tokens."""
+        if self.reply.stopped:
+            self.ending = Ending("stop")
+        self.finish()
 
     def fail(self, error: Exception) -> None:
         """End here: something that belongs to this request alone raised ``error``."""
@@ -326,7 +327,7 @@ class RunState:
 
     def _known(self) -> list[int]:
         """The session, and the EOS that ended it."""
-        eos = self.loop.ending.eos if self.loop.ending else None
+        eos = self.sequence.ending.eos if self.sequence.ending else None
         return [*self.session.tokens, *(() if eos is None else (eos,))]
 
     @property
@@ -351,7 +352,7 @@ class RunState:
 
     def finish(self) -> None:
         """Settle the statistics; safe to call again."""
-        stats, loop = self.stats, self.loop
+        stats, sequence = self.stats, self.sequence
         if self.closed:
             return
         self.closed = True
@@ -360,9 +361,9 @@ class RunState:
             stats.cache_tokens = tuple(self._known()[forwarder.unnamed : forwarder.held])
             if self._begun:
                 self.session.close()
-                stats.target_forwards = forwarder.forwards - loop.counters.without_tokens
-                stats.rounds = loop.counters.rounds_of(stats.generated_tokens)
-                stats.fill, stats.spec = loop.statistics()
+                stats.target_forwards = forwarder.forwards - sequence.counters.without_tokens
+                stats.rounds = sequence.counters.rounds_of(stats.generated_tokens)
+                stats.fill, stats.spec = sequence.statistics()
             if self.keeper is not None:
                 self.keeper.finish(self)
             told = self.only_told or self.ending is None or self.ending.reason == "error"

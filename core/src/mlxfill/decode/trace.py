@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mlxfill.forward.runner import VerifyResult
-    from mlxfill.forward.watched import WatchedRunner, Window
+    from mlxfill.forward.watched import WatchedRunner, WindowRecord
     from mlxfill.proposals.drafting import Drafting
     from mlxfill.proposals.session import Offer, Session
 
@@ -114,7 +114,7 @@ class Trace:
     def _token(self, token: int) -> dict[str, Any]:
         return {"id": token, "text": self._tokenizer.decode([token])}
 
-    def _window(self, window: Window) -> None:
+    def _window(self, window: WindowRecord) -> None:
         self._emit(Event("round", asdict(window)))
 
     def _misaligned(self, what: str) -> None:

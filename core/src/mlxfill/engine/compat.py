@@ -20,9 +20,9 @@ from mlxfill.request.results import SAMPLED
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from mlxfill.decode.course import Emitted
     from mlxfill.decode.run import Run
     from mlxfill.decode.runstate import RunState
+    from mlxfill.decode.sequence import Emitted
     from mlxfill.model.reading import Stream
 
 MLX_LM_DEFAULTS = {

@@ -14,8 +14,8 @@ from mlxfill.checkpoint.checkpoint import Checkpoint
 from mlxfill.checkpoint.content import checked
 from mlxfill.checkpoint.serialize import restore_caches, unpacked
 from mlxfill.contracts import DraftCheckpoint
-from mlxfill.decode.course import Emitted, Ending
 from mlxfill.decode.runstate import Past
+from mlxfill.decode.sequence import Emitted, Ending
 from mlxfill.engine.admission import check_named
 from mlxfill.engine.builder import RequestBuilder
 from mlxfill.errors import CheckpointError, InputError

@@ -36,17 +36,39 @@ NOT_TAPING = nullcontext()
 
 
 @define
-class VerifyResult:
-    """What a window said: ``sampled`` are the target's own choices, the last one is new.
+class Window:
+    """What a sequence puts into a forward: ids that enter in any case, then drafts to be judged.
 
-    ``sampled[i]`` was chosen after the i-th judged position; ``accepted`` drafts agreed.
-    ``logprobs[i]`` is the ``[V]`` row that ``sampled[i]`` was chosen from; ``known_logprobs``
-    are those of the known ids after the first (when asked for).
+    ``drafts`` may be ``[d]`` ids still on the device.  ``want_known``: log-probabilities of the
+    known ids after the first are wanted.  ``more_known``: the known ids go on in the next window,
+    so nothing is sampled after these.
+    """
+
+    known: Sequence[int]
+    drafts: Sequence[int] | mx.array = ()
+    want_known: bool = False
+    more_known: bool = False
+
+    @property
+    def size(self) -> int:
+        """Ids in the window."""
+        return len(self.known) + len(self.drafts)
+
+
+@define
+class VerifyResult:
+    """What the target said to a window: ``sampled`` are its own choices, the last one is new.
+
+    ``sampled[i]`` was chosen after the i-th judged position; the first ``accepted`` of ``drafts``
+    agreed.  ``logprobs[i]`` is the ``[V]`` row that ``sampled[i]`` was chosen from;
+    ``known_logprobs`` are those of the known ids after the first (when asked for).  After known ids
+    that go on in the next window nothing is sampled.
     """
 
     sampled: list[int]
     accepted: int
     logprobs: mx.array | list[mx.array]
+    drafts: list[int] = field(factory=list)
     known_logprobs: list[mx.array] = field(factory=list)
 
 
@@ -132,7 +154,7 @@ class TargetRunner:
     ) -> Generator[None, None, mx.array]:
         self.adapt()
         with mx.stream(self.stream):
-            logits = self._forward(row(ids)[None], embeddings)
+            logits = self._forward(row(ids)[None], self.caches, embeddings)
             self._quantize()
         try:
             yield from evaluated([self.caches])
@@ -142,12 +164,17 @@ class TargetRunner:
         self.held += len(ids)
         return logits
 
-    def _forward(self, ids: mx.array, embeddings: mx.array | None) -> mx.array:
-        """``[1, L]`` ids to logits ``[1, L, V]``; what is tapped is then in ``last_taps``."""
-        if not self.tap_layers:
-            return self.target.forward(ids, self.caches, embeddings)
+    @property
+    def _forward(self) -> Callable[..., mx.array]:
+        """``[1, L]`` ids, caches and embeddings to logits ``[1, L, V]``."""
+        return self._tapped if self.tap_layers else self.target.forward
+
+    def _tapped(
+        self, ids: mx.array, caches: list[Any], embeddings: mx.array | None = None
+    ) -> mx.array:
+        """The same; what is tapped is then in ``last_taps``."""
         with self.target.taping(self.tap_layers) as tape:
-            logits = self.target.forward(ids, self.caches, embeddings)
+            logits = self.target.forward(ids, caches, embeddings)
         self.last_taps = self.target.taps(tape, self.tap_layers)
         return logits
 
@@ -156,18 +183,20 @@ class TargetRunner:
     def step(
         self,
         pending: mx.array,
-        history: Sequence[int],
-        position: int,
+        histories: Sequence[Sequence[int]],
+        unread: int,
         embeddings: mx.array | None = None,
-    ) -> tuple[mx.array, mx.array]:
-        """Dispatch the forward of ``pending`` ``[1]``, unread or not: ``([1] id, [V] logprobs)``.
+    ) -> tuple[mx.array, mx.array | Sequence[mx.array]]:
+        """Dispatch the forward of ``[1]`` ids: the choice ``[1]``, log-probabilities ``[V]``.
 
-        ``history``: the session as far as the host knows it; ``position``: the new token's.
+        ``histories``: the session as far as the host knows it, ``unread`` tokens short.
         """
         started = time.perf_counter()
+        (history,) = histories
+        position = len(history) + unread
         self.adapt()
         with mx.stream(self.stream):
-            logits = self._forward(pending[None], embeddings)[:, -1, :]
+            logits = self._forward(pending[None], self.caches, embeddings)[:, -1, :]
             if self.processors:
                 mx.async_eval(logits)  # runs while processors read the newest id
                 logits = self.processed(self.shown(history, pending, position), logits)
@@ -181,7 +210,7 @@ class TargetRunner:
             mx.async_eval(chosen, logprobs, self._states())
         self.held += 1
         self.forwards += 1
-        return chosen, logprobs
+        return chosen, (logprobs,)
 
     # --- several at once ---------------------------------------------------------------
 
@@ -191,50 +220,51 @@ class TargetRunner:
             pass
         self.forwards += 1
 
-    def judge(
-        self,
-        known: Sequence[int],
-        drafts: Sequence[int] | mx.array,
-        before: int,
-        tokens: Sequence[int],
-        *,
-        want_known: bool = False,
-    ) -> tuple[VerifyResult, list[int]]:
-        """One window ``known + drafts``: drafts are judged, what is refused is taken back.
+    def verify(
+        self, windows: Sequence[Window], histories: Sequence[Sequence[int]]
+    ) -> list[VerifyResult]:
+        """One window: its drafts are judged, what is refused is taken back.
 
-        ``tokens[:before]`` stand before the window and ``tokens`` goes on with ``known``.
-        ``drafts`` may be ``[d]`` ids still on the device, ``d`` may be 0; the second answer is
-        their values.  An EOS among the drafts is never accepted: it ends as the last sample.
+        ``histories``: all tokens of the session, the known ids of the window included.  An EOS
+        among the drafts is never accepted: it ends as the last sample.
         """
-        first, count = len(known) - 1, len(drafts)
+        (window,), (tokens,) = windows, histories
+        if window.more_known and not window.want_known:
+            self.append(window.known)
+            return [VerifyResult([], 0, [])]
+        known, drafts = window.known, window.drafts
+        first, count, start = len(known) - 1, len(drafts), len(tokens)
         self.adapt()
         with mx.stream(self.stream):
             ids = row(known)
             if count:
                 tail = drafts if isinstance(drafts, mx.array) else row(drafts)
                 ids = mx.concatenate([ids, tail.astype(ids.dtype)])
-            logits = self._window_logits(ids[None], 0 if want_known else first, rewinds=count > 0)
+            begin = 0 if window.want_known else first
+            logits = self._window_logits(ids[None], begin, rewinds=count > 0)
             self._end_phase("verify", logits)
-            rows = self.known_rows(logits[:first], before, tokens) if want_known else []
-            logits = logits[first:] if want_known else logits
-            start = before + len(known)
+            rows = []
+            if window.want_known:
+                rows = self.known_rows(logits[:first], start - len(known), tokens)
+                logits = logits[first:]
             if self.one_by_one:
-                values = ids_of(drafts) if isinstance(drafts, mx.array) else list(drafts)
-                judged = self.walk(logits, values, list(tokens[:start]))
+                result = self.walk(logits, read_drafts(drafts), list(tokens))
             else:
-                judged, values = self._compare(logits, drafts, start)
-            judged.known_logprobs = rows
+                result = self._compare(logits, drafts, start)
+            result.known_logprobs = rows
             self._end_phase("sample")
-            keep = len(known) + judged.accepted
+            keep = len(known) + result.accepted
             if count:
                 self._take_back(keep)
             else:
                 mx.async_eval(self._states())
             self._quantize()
             self._end_phase("commit", [c.state for c in self.caches] if self.phases else ())
+        if self.last_taps is not None:
+            self.last_taps = self.last_taps[:, :keep]
         self.held += keep
         self.forwards += 1
-        return judged, values
+        return [result]
 
     def _window_logits(self, ids: mx.array, first: int, *, rewinds: bool) -> mx.array:
         """``[1, S]`` ids to the logits ``[S - first, V]`` from position ``first`` on."""
@@ -287,7 +317,7 @@ class TargetRunner:
 
     def _compare(
         self, logits: mx.array, drafts: Sequence[int] | mx.array, position: int
-    ) -> tuple[VerifyResult, list[int]]:
+    ) -> VerifyResult:
         """Sample all positions at once and read drafts and samples together."""
         count = logits.shape[0]
         logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
@@ -298,7 +328,7 @@ class TargetRunner:
         else:
             chosen, values = ids_of(sampled), list(drafts)
         accepted = self.agreed(chosen, values)
-        return VerifyResult(chosen[: accepted + 1], accepted, logprobs), values
+        return VerifyResult(chosen[: accepted + 1], accepted, logprobs, values)
 
     def agreed(self, chosen: Sequence[int], drafts: Sequence[int]) -> int:
         """How many drafts the target chose as well, up to an EOS."""
@@ -309,7 +339,7 @@ class TargetRunner:
             accepted += 1
         return accepted
 
-    def walk(self, logits: mx.array, drafts: Sequence[int], history: list[int]) -> VerifyResult:
+    def walk(self, logits: mx.array, drafts: list[int], history: list[int]) -> VerifyResult:
         """Judge position by position, so that processors see emitted tokens only."""
         sampled: list[int] = []
         rows: list[mx.array] = []
@@ -324,7 +354,7 @@ class TargetRunner:
             rows.append(logprobs[0])
             agreed = at < len(drafts) and token == drafts[at] and token not in self.eos
             if not agreed or self.complete():
-                return VerifyResult(sampled, at, rows)
+                return VerifyResult(sampled, at, rows, drafts)
             history.append(token)
 
     # --- pieces ---------------------------------------------------------------------------
@@ -394,3 +424,8 @@ class TargetRunner:
                 f"of {sizes[1]} numbers: give one that does (32, 64, 128), or leave kv_bits out"
             )
             raise InputError(message) from error
+
+
+def read_drafts(drafts: Sequence[int] | mx.array) -> list[int]:
+    """Their ids on the host."""
+    return ids_of(drafts) if isinstance(drafts, mx.array) else list(drafts)

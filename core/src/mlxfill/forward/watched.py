@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from mlxfill.forward.runner import TargetRunner, VerifyResult
+from mlxfill.forward.runner import TargetRunner, VerifyResult, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Window:
+class WindowRecord:
     """One forward of several ids, or of one that is judged.
 
     ``held``: tokens in the caches before it.  Of ``known`` ids that entered anyway and ``drafted``
@@ -49,7 +49,7 @@ class WatchedRunner(TargetRunner):
     """
 
     watched = True
-    on_window: Callable[[Window], None] | None = None
+    on_window: Callable[[WindowRecord], None] | None = None
     on_misaligned: Callable[[str], None] | None = None
 
     def prefill(
@@ -64,13 +64,13 @@ class WatchedRunner(TargetRunner):
     def step(
         self,
         pending: mx.array,
-        history: Sequence[int],
-        position: int,
+        histories: Sequence[Sequence[int]],
+        unread: int,
         embeddings: mx.array | None = None,
-    ) -> tuple[mx.array, mx.array]:
+    ) -> tuple[mx.array, mx.array | Sequence[mx.array]]:
         """As of ``TargetRunner``."""
         self._check(f"before the step at {self.held}")
-        out = super().step(pending, history, position, embeddings)
+        out = super().step(pending, histories, unread, embeddings)
         self._check(f"after the step at {self.held - 1}")
         return out
 
@@ -78,30 +78,27 @@ class WatchedRunner(TargetRunner):
         """As of ``TargetRunner``."""
         held = self._begin(len(ids))
         super().append(ids)
-        self._end(Window(held, len(ids), 0, 0))
+        self._end(WindowRecord(held, len(ids), 0, 0))
 
-    def judge(
-        self,
-        known: Sequence[int],
-        drafts: Sequence[int] | mx.array,
-        before: int,
-        tokens: Sequence[int],
-        *,
-        want_known: bool = False,
-    ) -> tuple[VerifyResult, list[int]]:
+    def verify(
+        self, windows: Sequence[Window], histories: Sequence[Sequence[int]]
+    ) -> list[VerifyResult]:
         """As of ``TargetRunner``."""
-        held = self._begin(len(known) + len(drafts))
-        if before != self.held:
+        (window,), (tokens,) = windows, histories
+        if window.more_known and not window.want_known:
+            return super().verify(windows, histories)
+        held, before = self._begin(window.size), len(tokens) - len(window.known)
+        if before != held:
             self._complain(f"the caches hold {held} tokens, a window begins at {before}")
-        judged, values = super().judge(known, drafts, before, tokens, want_known=want_known)
-        self._end(Window(held, len(known), len(values), judged.accepted))
-        return judged, values
+        (result,) = super().verify(windows, histories)
+        self._end(WindowRecord(held, len(window.known), len(result.drafts), result.accepted))
+        return [result]
 
     def _begin(self, size: int) -> int:
         self._check(f"before the window of {size} at {self.held}")
         return self.held
 
-    def _end(self, window: Window) -> None:
+    def _end(self, window: WindowRecord) -> None:
         size = window.known + window.drafted
         self._check(f"after the window of {size} at {window.held}")
         if self.on_window is not None:

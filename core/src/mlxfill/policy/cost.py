@@ -24,7 +24,8 @@ class CostCurve:
     them the number of forwards does not depend on the clock.  ``rewind`` is the cost of a rewind
     relative to the window that it follows (0 for caches that are only trimmed).  ``windows``:
     since a plain step was timed; ``stall``: the share of one that is lost when the host waits;
-    ``step_ms``: wall time of one, the median of the newest, 0 before there are enough.
+    ``step_ms``: wall time of one, the median of the newest, 0 before there are enough; ``base``:
+    what one of all rows costs, in steps of a single one.
 
     How deep the context is needs no point of its own: costs are relative to plain steps of now.
     """
@@ -36,6 +37,7 @@ class CostCurve:
     windows: int = field(default=0, repr=False, eq=False)
     stall: float = field(default=0.0, repr=False, eq=False)
     step_ms: float = field(default=0.0, init=False, repr=False, eq=False)
+    base: float = field(default=1.0, repr=False, eq=False)
     _table: list[float] = field(factory=list, repr=False, eq=False)
     _steps: deque[float] = field(factory=lambda: deque(maxlen=NEWEST), repr=False, eq=False)
     _rows: dict[int, CostCurve] = field(factory=dict, repr=False, eq=False)
@@ -60,8 +62,13 @@ class CostCurve:
         if rows not in self._rows:
             sizes, base = sorted({1, *SIZES}), self.cost(rows)
             points = {n: max(self.cost(rows * n) / base, 1.0) for n in sizes}
-            self._rows[rows] = CostCurve(points, rewind=self.rewind)
+            self._rows[rows] = CostCurve(points, rewind=self.rewind, base=base)
         return self._rows[rows]
+
+    @property
+    def timed(self) -> bool:
+        """Whether the clock says what was won and lost: it does where costs are not given."""
+        return not self.fixed and self.step_ms > 0
 
     def cost(self, n: int) -> float:
         """Relative cost of a window of ``n >= 1`` ids."""

@@ -211,11 +211,6 @@ class Gate:
         return self.curve.stall
 
     @property
-    def timed(self) -> bool:
-        """Whether the clock says what was won and lost: it does where costs are not given."""
-        return self.enabled and not self.curve.fixed and self.curve.step_ms > 0
-
-    @property
     def blind(self) -> bool:
         """Whether the clock would have to say it, and too few plain steps were timed."""
         return self.enabled and not self.curve.fixed and not self.curve.step_ms
@@ -277,7 +272,7 @@ class Gate:
         :returns: steps that were won.
         """
         measured = None
-        if seconds and self.enabled and not curve.fixed and curve.step_ms:
+        if seconds and self.enabled and curve.timed:
             measured = max(min(seconds * 1e3 / curve.step_ms, OUTLIER * bound), 1.0)
         won = saved(rows, curve, drafting, measured)
         self.budget.spend(-won)

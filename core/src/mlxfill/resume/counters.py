@@ -34,7 +34,7 @@ def tally_of(run: RunState) -> dict[str, Any]:
     return {
         "stats": {name: getattr(run.stats, name) for name in MEASURED},
         "forwards": run.forwarder.forwards,
-        "counters": attrs.asdict(run.loop.counters),
+        "counters": attrs.asdict(run.sequence.counters),
         "offers": run.session.tally(),
         "sources": run.session.source_counts(),
         "phases": None if phases is None else dict(phases.ms),
@@ -56,7 +56,7 @@ def give_back(run: RunState, tally: StoredTally) -> None:
     if phases is not None:
         phases.ms.update(tally.phases or {})
     run.forwarder.forwards = tally.forwards
-    run.loop.counters = copy.deepcopy(tally.counters)
+    run.sequence.counters = copy.deepcopy(tally.counters)
     run.session.counts.update(tally.offers)
     # What sources count when they are told of the tokens again is not counted twice.
     run.session.counted_before = Counter(tally.sources) - Counter(run.session.source_counts())

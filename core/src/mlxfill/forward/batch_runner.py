@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
-from attrs import define
 
-from mlxfill.forward.runner import VerifyResult
+from mlxfill.forward.runner import VerifyResult, Window, read_drafts
 from mlxfill.model.reading import ids as ids_of
 from mlxfill.model.reading import row
 from mlxfill.rows.caches import RowCaches
@@ -26,26 +26,6 @@ PAD = 0
 """Fills the window of a row that has less to say; whatever it is, it is taken back."""
 
 
-@define
-class RowWindow:
-    """What one row puts into a window: ids that enter in any case, then drafts to be judged.
-
-    ``drafts`` may be ``[d]`` ids still on the device.  ``want_known``: log-probabilities of the
-    known ids after the first are wanted.  ``more_known``: the known ids go on in the next window,
-    so nothing is sampled after these.
-    """
-
-    known: Sequence[int]
-    drafts: Sequence[int] | mx.array = ()
-    want_known: bool = False
-    more_known: bool = False
-
-    @property
-    def size(self) -> int:
-        """Ids in the window."""
-        return len(self.known) + len(self.drafts)
-
-
 class BatchRunner:
     """One target, one batch of caches; ``rows`` are the requests' own forwarders.
 
@@ -58,6 +38,7 @@ class BatchRunner:
         self.target, self.stream = target, stream
         self.caches = RowCaches()
         self.rows: list[TargetRunner] = []
+        self.build_s = 0.0
         self.failures: dict[TargetRunner, Exception] = {}
 
     def join(self, forwarders: Sequence[TargetRunner]) -> None:
@@ -86,11 +67,12 @@ class BatchRunner:
 
     def step(
         self, pending: mx.array, histories: Sequence[Sequence[int]], unread: int
-    ) -> tuple[mx.array, mx.array]:
+    ) -> tuple[mx.array, mx.array | Sequence[mx.array]]:
         """Dispatch the forward of ``[B]`` ids: ``[B]`` choices and ``[B, V]`` log-probabilities.
 
-        ``histories``: the sessions as far as the host knows them, ``unread`` tokens short.
+        ``histories``: the histories as far as the host knows them, ``unread`` tokens short.
         """
+        started = time.perf_counter()
         self.rows[0].adapt()
         with mx.stream(self.stream):
             with self._taping(self._taps_wanted()) as tape:
@@ -100,6 +82,7 @@ class BatchRunner:
             logits = self._processed(logits, pending, histories, positions)
             logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
             chosen = self._choose(logprobs, list(range(len(self.rows))), positions)
+            self.build_s = time.perf_counter() - started
             mx.async_eval(chosen, logprobs)
         self.caches.settle([1] * len(self.rows))
         self._count([1] * len(self.rows))
@@ -128,12 +111,12 @@ class BatchRunner:
 
     # --- windows ------------------------------------------------------------------------------
 
-    def judge(
-        self, windows: Sequence[RowWindow], sessions: Sequence[Sequence[int]]
-    ) -> list[tuple[VerifyResult, list[int]]]:
-        """One window a row, all in one forward: what each row's target says, and its drafts.
+    def verify(
+        self, windows: Sequence[Window], histories: Sequence[Sequence[int]]
+    ) -> list[VerifyResult]:
+        """One window a row, all in one forward: what the target says to each.
 
-        ``sessions``: all tokens of each row, the known ids of its window included.
+        ``histories``: all tokens of each row, the known ids of its window included.
         """
         size = self.caches.window_size(max(window.size for window in windows))
         self.rows[0].adapt()
@@ -142,10 +125,10 @@ class BatchRunner:
             self.caches.begin()
             with self._taping(self.caches.needs_tape or self._taps_wanted()) as tape:
                 logits, spans = self._logits(ids, windows)
-            judged = self._judged(logits, spans, windows, sessions)
+            judged = self._judged(logits, spans, windows, histories)
             counts = [
                 len(window.known) + each.accepted
-                for window, (each, _) in zip(windows, judged, strict=True)
+                for window, each in zip(windows, judged, strict=True)
             ]
             self.rows[0].adapt()
             self.caches.settle(counts, size, tape)
@@ -156,7 +139,7 @@ class BatchRunner:
         return judged
 
     def _logits(
-        self, ids: mx.array, windows: Sequence[RowWindow]
+        self, ids: mx.array, windows: Sequence[Window]
     ) -> tuple[mx.array, list[tuple[int, int]]]:
         """Logits ``[n, V]`` of the positions that matter, and where each row's begin and end."""
         count, size = ids.shape
@@ -178,19 +161,19 @@ class BatchRunner:
         self,
         logits: mx.array,
         spans: Sequence[tuple[int, int]],
-        windows: Sequence[RowWindow],
-        sessions: Sequence[Sequence[int]],
-    ) -> list[tuple[VerifyResult, list[int]]]:
+        windows: Sequence[Window],
+        histories: Sequence[Sequence[int]],
+    ) -> list[VerifyResult]:
         """Sample all rows' positions at once, read drafts and samples together, compare."""
         together = [at for at, forwarder in enumerate(self.rows) if not forwarder.one_by_one]
-        out: dict[int, tuple[VerifyResult, list[int]]] = {}
+        out: dict[int, VerifyResult] = {}
         parts: list[mx.array] = []
         owners: list[int] = []
         positions: list[int] = []
         for at in together:
             first, last = spans[at]
             first = last - 1 - len(windows[at].drafts)
-            start = len(sessions[at])
+            start = len(histories[at])
             parts.append(logits[first:last])
             owners += [at] * (last - first)
             positions += range(start, start + last - first)
@@ -201,19 +184,19 @@ class BatchRunner:
         for at, forwarder in enumerate(self.rows):
             first, last = spans[at]
             try:
-                self._one_by_one(at, logits[first:last], windows[at], sessions[at], out)
+                self._one_by_one(at, logits[first:last], windows[at], histories[at], out)
             except Exception as error:  # noqa: BLE001 - a processor may raise anything
                 self.failures[forwarder] = error
-                out[at] = VerifyResult([PAD], 0, []), []
+                out[at] = VerifyResult([PAD], 0, [])
         return [out[at] for at in range(len(self.rows))]
 
     def _one_by_one(
         self,
         at: int,
         logits: mx.array,
-        window: RowWindow,
+        window: Window,
         session: Sequence[int],
-        out: dict[int, tuple[VerifyResult, list[int]]],
+        out: dict[int, VerifyResult],
     ) -> None:
         """What can only be done for one row, and in the order of its positions."""
         forwarder, rows = self.rows[at], []
@@ -222,9 +205,10 @@ class BatchRunner:
             before = len(session) - len(window.known)
             rows = forwarder.known_rows(logits[:first_draft], before, session)
         if at not in out:
-            values = _read(window.drafts)
-            out[at] = forwarder.walk(logits[first_draft:], values, list(session)), values
-        out[at][0].known_logprobs = rows
+            out[at] = forwarder.walk(
+                logits[first_draft:], read_drafts(window.drafts), list(session)
+            )
+        out[at].known_logprobs = rows
 
     def _compared(
         self,
@@ -232,8 +216,8 @@ class BatchRunner:
         owners: Sequence[int],
         positions: Sequence[int],
         together: Sequence[int],
-        windows: Sequence[RowWindow],
-    ) -> dict[int, tuple[VerifyResult, list[int]]]:
+        windows: Sequence[Window],
+    ) -> dict[int, VerifyResult]:
         sampled = self._choose(logprobs, owners, positions).astype(mx.int32)
         lazy = [at for at in together if isinstance(windows[at].drafts, mx.array)]
         drafts = [_on_device(windows[at].drafts) for at in lazy]
@@ -247,11 +231,11 @@ class BatchRunner:
             if at in lazy:
                 values, rest = rest[:size], rest[size:]
             else:
-                values = _read(window.drafts)
+                values = read_drafts(window.drafts)
             mine = chosen[done : done + size + 1]
             accepted = self.rows[at].agreed(mine, values)
             rows = logprobs[done : done + size + 1]
-            out[at] = VerifyResult(mine[: accepted + 1], accepted, rows), values
+            out[at] = VerifyResult(mine[: accepted + 1], accepted, rows, values)
             done += size + 1
         return out
 
@@ -298,7 +282,7 @@ class BatchRunner:
             forwarder.forwards += 1
 
 
-def _padded(window: RowWindow, size: int) -> mx.array:
+def _padded(window: Window, size: int) -> mx.array:
     """``[size]`` ids."""
     parts = [row(window.known)]
     if isinstance(window.drafts, mx.array):
@@ -312,7 +296,3 @@ def _padded(window: RowWindow, size: int) -> mx.array:
 
 def _on_device(drafts: Sequence[int] | mx.array) -> mx.array:
     return drafts.astype(mx.int32) if isinstance(drafts, mx.array) else row(drafts)
-
-
-def _read(drafts: Sequence[int] | mx.array) -> list[int]:
-    return ids_of(drafts) if isinstance(drafts, mx.array) else list(drafts)
