@@ -159,14 +159,12 @@ def test_a_drafter_at_rest_is_asked_ever_more_rarely() -> None:
     each, asked = resting(scripted(PROMPT, 0.0), replies=4, tokens=60)
     assert asked == sorted(asked, reverse=True)
     assert asked[-1] < asked[0] / 2
-    assert (
-        each.retry.idle_tokens == 4 * 58
-    )  # the first token and the last are no steps that went by
+    assert each.retry.idle_tokens == 4 * 59  # the first token comes with the prompt
 
 
 def test_steps_of_short_replies_count_as_rest() -> None:
     each, _ = resting(scripted(PROMPT, 0.0), replies=20, tokens=4)
-    assert each.retry.idle_tokens == 20 * 2
+    assert each.retry.idle_tokens == 20 * 3
 
 
 def test_replies_are_as_long_as_they_were_however_rarely_a_drafter_is_told() -> None:
