@@ -186,17 +186,6 @@ def test_a_drafter_may_learn_from_what_became_of_its_drafts() -> None:
     assert check_draft_provider(provider(Shy)).offers > 10
 
 
-def test_who_waits_for_a_shorter_example_is_told_and_does_not_wait_for_long(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("mlxfill_testing.conformance.breach.SILENCE_S", -1.0)
-    monkeypatch.setattr("mlxfill_testing.conformance.breach.PATIENCE_S", 0.0)
-    with pytest.raises(ConformanceError, match=r"^spec-foo: with the prompts .* drafted id 64"):
-        check_draft_provider(answering([[64]]), name="spec-foo")
-    told = capsys.readouterr().err
-    assert told == "spec-foo: found a fault, looking for a shorter example (0 s)\n"
-
-
 def raising(error: BaseException) -> Any:
     def method(*_: Any, **__: Any) -> Any:
         raise error
@@ -450,11 +439,7 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "half refused": (provider(Half), "has 2 rows after it refused a checkpoint, not 1"),
     "believes": (provider(Believing), r"as if \d+ stood behind it: drafts that were refused must"),
     "believes one": (provider(BelievingOne), "drafts that were refused must leave no trace"),
-    "a model believes": (
-        provider(Believing, weights_bytes=9),
-        r"drafted \[\d.*, and \[.*\] where the same tokens were the prompt: drafts that",
-    ),
-    "deaf": (provider(Deaf), r"the prompt: tokens that others chose must enter by consume\(\)"),
+    "deaf": (provider(Deaf), r"the prompt: those that others chose must enter by consume\(\)"),
     "one table": (provider(Common), "offers to one request what another one said: after"),
     "one table of phrases": (provider(CommonPhrases), "offers to one request what another one"),
     "shared": (

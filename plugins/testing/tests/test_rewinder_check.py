@@ -28,7 +28,7 @@ def planted(**body: Any) -> Any:
 
 
 def test_the_cores_own_rewinders_pass() -> None:
-    found = check_rewinder(core, examples=5)
+    found = check_rewinder(core, examples=20)
     assert found.offers > 20
 
 

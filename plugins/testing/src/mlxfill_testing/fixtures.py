@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,44 @@ from attrs import define, field
 
 from mlxfill_testing.guest import Guest, engine_with
 from mlxfill_testing.kinds import CACHE_KINDS, CacheKind
+from mlxfill_testing.screen import Screen, check_quickly, is_quick, show_on, shown_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from mlxfill import Engine, PluginManager, Result
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--quick-checks``."""
+    parser.addoption(
+        "--quick-checks",
+        action="store_true",
+        help="let mlxfill's checks of plugins try a sixth of what they usually do",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Checks are quick where that was asked for, and show what they do beside what is captured."""
+    config.add_cleanup(partial(check_quickly, quick=is_quick()))
+    config.add_cleanup(partial(show_on, shown_on()))
+    check_quickly(quick=config.getoption("quick_checks", default=False))
+    capture: Any = config.pluginmanager.getplugin("capturemanager")
+    if capture is not None and not hasattr(config, "workerinput"):
+        show_on(partial(beside, capture))
+
+
+def beside(capture: Any) -> Screen:  # noqa: ANN401 - pytest's
+    """A screen that pytest does not capture."""
+
+    def write(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+    with capture.global_and_fixture_disabled():
+        return Screen(write, sys.stderr.isatty())
+
 
 RIGHT, WRONG, SOMETIMES = 1.0, 0.0, 0.6
 

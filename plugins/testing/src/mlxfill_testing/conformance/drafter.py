@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, frozen
 
 from mlxfill import Chooser, DraftKind, Sampling, TargetView, hookimpl
-from mlxfill_testing.conformance.batch import Batch, Setting
-from mlxfill_testing.conformance.breach import Breach, blamed, said_of, shortest
-from mlxfill_testing.conformance.checkpoints import check_refusals
-from mlxfill_testing.conformance.disbelief import DEPTH, check_disbelief
+from mlxfill_testing.conformance.breach import Breach, blamed, said_of
 from mlxfill_testing.conformance.lossless import Seated, compare
-from mlxfill_testing.conformance.playing import short
 from mlxfill_testing.conformance.report import Conformance
-from mlxfill_testing.conformance.strangers import Talk, overheard
-from mlxfill_testing.conformance.taps import Taps
+from mlxfill_testing.conformance.rows.batch import Batch, Setting
+from mlxfill_testing.conformance.rows.checkpoints import check_refusals
+from mlxfill_testing.conformance.rows.disbelief import DEPTH, check_disbelief
+from mlxfill_testing.conformance.rows.taps import Taps
+from mlxfill_testing.conformance.sessions.playing import short
+from mlxfill_testing.conformance.sessions.strangers import Talk, overheard
+from mlxfill_testing.conformance.trial import Trial
 from mlxfill_testing.guest import engine_with
 from mlxfill_testing.kinds import CACHE_KINDS
 from mlxfill_testing.models import VOCAB
@@ -80,6 +81,7 @@ def check_draft_provider(
     name: str = "",
     model: Any = None,  # noqa: ANN401 - an mlx-lm model
     examples: int = 120,
+    quick: bool = False,
 ) -> Conformance:
     """Run everything that a drafter must stand on the provider that ``factory`` makes.
 
@@ -94,6 +96,7 @@ def check_draft_provider(
     :param name: the plugin's name in messages, the provider's ``id`` by default.
     :param model: the target of stories without a model run, a tiny llama by default.
     :param examples: stories to try.
+    :param quick: try a sixth of it, for a look after each change.
     :returns: how often it drafted.  Assert that too.
     :raises ConformanceError: one line that says what it did and when.
     :raises ConformanceWarning: as a warning, where it never drafted.
@@ -104,9 +107,9 @@ def check_draft_provider(
         with said_of(name or "drafter"):
             battery = _Battery.of(factory, name, target)
             battery.listen()
-        report = Conformance(battery.name)
-        shortest(
-            battery.name,
+        report, trial = Conformance(battery.name), Trial(battery.name, quick)
+        trial.shortest(
+            "stories of rows",
             stories(2 if battery.full else 1),
             lambda story: battery.play(story, report),
             examples,
@@ -116,7 +119,7 @@ def check_draft_provider(
             check_disbelief(battery.alone)
             with blamed(lambda said: Breach(f"the drafter {said}"), "close() of the provider"):
                 battery.provider.close()
-    compare(battery.name, lambda _: Mounted(factory), report, ENGINE_EXAMPLES)
+    compare(trial, lambda _: Mounted(factory), report, ENGINE_EXAMPLES)
     if not report.offers:
         report.warn("nothing was tested: it never drafted; hand over the model that it is for")
     return report

@@ -9,8 +9,8 @@ import mlx.core as mx
 from attrs import frozen
 
 from mlxfill import Chooser, Sampling, hookimpl
-from mlxfill_testing.conformance.breach import Breach, blamed, shortest
-from mlxfill_testing.conformance.playing import shown
+from mlxfill_testing.conformance.breach import Breach, blamed
+from mlxfill_testing.conformance.sessions.playing import shown
 from mlxfill_testing.guest import Guest, engine_with
 from mlxfill_testing.kinds import CACHE_KINDS, CacheKind
 
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
     from mlxfill import ProposalSource, Request, Result
     from mlxfill_testing.conformance.report import Conformance
+    from mlxfill_testing.conformance.trial import Trial
 
 COUNT = 14
 """Tokens of a reply."""
 MARGIN = 1e-4
 """Where windows round, how far apart two candidates are that may change places."""
 EXAMPLES = 24
+DOING = "requests to tiny models"
 TRIES = 4
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
@@ -90,7 +92,7 @@ def generations() -> Any:  # noqa: ANN401 - a hypothesis strategy
 
 
 def check_lossless(
-    name: str, factory: Callable[[Request], Any], report: Conformance, *, trusted: bool = False
+    trial: Trial, factory: Callable[[Request], Any], report: Conformance, *, trusted: bool = False
 ) -> None:
     """Sources of ``factory`` change no output, ``trusted`` to assert or not.
 
@@ -104,11 +106,12 @@ def check_lossless(
     def examine(generation: Generation) -> None:
         _examine(generation, plugin, report, trusted=trusted)
 
-    shortest(name, generations(), examine, EXAMPLES)
+    doing = "requests in which its asserts are trusted" if trusted else DOING
+    trial.shortest(doing, generations(), examine, EXAMPLES)
 
 
 def compare(
-    name: str,
+    trial: Trial,
     plugin: Callable[[CacheKind], Any],
     report: Conformance,
     examples: int = EXAMPLES,
@@ -120,7 +123,7 @@ def compare(
     def examine(generation: Generation) -> None:
         _examine(generation, plugin, report)
 
-    shortest(name, generations() if kinds is None else kinds, examine, examples)
+    trial.shortest(DOING, generations() if kinds is None else kinds, examine, examples)
 
 
 def _examine(

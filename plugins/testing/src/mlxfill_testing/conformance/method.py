@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, frozen
 
 from mlxfill import PluginError
-from mlxfill_testing.conformance.breach import Breach, said_of, shortest
+from mlxfill_testing.conformance.breach import Breach, said_of
 from mlxfill_testing.conformance.report import Conformance
+from mlxfill_testing.conformance.trial import Trial
 from mlxfill_testing.guest import Guest, engine_with
 from mlxfill_testing.models import VOCAB, tiny_model
 
@@ -34,6 +35,7 @@ def check_generation_method(
     model: Any = None,  # noqa: ANN401 - an mlx-lm model
     tokenizer: Any = None,  # noqa: ANN401
     examples: int = 20,
+    quick: bool = False,
 ) -> Conformance:
     """Run everything that a generation method must stand, in an engine of its own.
 
@@ -45,6 +47,7 @@ def check_generation_method(
     :param model: the mlx-lm model that it was made for; by default one of the kit's.
     :param tokenizer: of the model; by default the kit's.
     :param examples: requests to try.
+    :param quick: try a sixth of it, for a look after each change.
     :returns: how many forwards settled something, and how many tokens.
     :raises ConformanceError: one line that says what was wrong and for which request.
     """
@@ -53,12 +56,12 @@ def check_generation_method(
     with said_of(name or "method"):
         if not name or not callable(getattr(method, "generate", None)):
             raise Breach("a method needs a name, a text that is not empty, and generate(request)")
-    report = Conformance(name)
+    report, trial = Conformance(name), Trial(name, quick)
     guest = Guest(method=method)
     with engine_with(model or tiny_model("llama"), guest, tokenizer=tokenizer) as engine:
-        shortest(name, asks(), _Trial(engine, report).play, examples)
+        trial.shortest("requests", asks(), _Asking(engine, report).play, examples)
     if not report.accepted:
-        report.warn("settled no token in any request: nothing was tested")
+        report.warn("nothing was tested: it settled no token in any request")
     return report
 
 
@@ -71,7 +74,7 @@ def asks() -> Any:  # noqa: ANN401 - a hypothesis strategy
 
 
 @define
-class _Trial:
+class _Asking:
     engine: Engine
     report: Conformance
 

@@ -11,9 +11,10 @@ from attrs import define, field, frozen
 
 from mlxfill import CacheWindow, ModelError
 from mlxfill_testing.caches import contents
-from mlxfill_testing.conformance.breach import Breach, ConformanceError, blamed, said_of, shortest
-from mlxfill_testing.conformance.playing import short
+from mlxfill_testing.conformance.breach import Breach, ConformanceError, blamed, said_of
 from mlxfill_testing.conformance.report import Conformance
+from mlxfill_testing.conformance.sessions.playing import short
+from mlxfill_testing.conformance.trial import Trial
 from mlxfill_testing.guest import engine_with
 from mlxfill_testing.kinds import CACHE_KINDS
 from mlxfill_testing.models import ROUNDING, VOCAB
@@ -43,6 +44,7 @@ def check_rewinder(
     name: str = "rewinder",
     model: Any = None,  # noqa: ANN401 - an mlx-lm model
     examples: int = 25,
+    quick: bool = False,
 ) -> Conformance:
     """Run everything that a rewinder must stand on the entries that ``factory`` takes.
 
@@ -57,19 +59,21 @@ def check_rewinder(
     :param model: an mlx-lm model whose prompt cache has the entries; by default the kit's models
         of every kind of cache, and the factory must take one of their entries.
     :param examples: stories to try on each model.
+    :param quick: try a sixth of it, for a look after each change.
     :returns: how many windows were taken back.
     :raises ConformanceError: one line that says what was wrong and after which windows.
     """
     __tracebackhide__ = True
     models = [kind.model() for kind in CACHE_KINDS.values()] if model is None else [model]
-    report = Conformance(name)
+    report, trial = Conformance(name), Trial(name, quick)
     for each in models:
         with engine_with(each) as engine:
             battery = _Battery(factory, engine.target)
             with said_of(name):
                 battery.learn()
             if battery.taken:
-                shortest(name, stories(), partial(battery.play, report=report), examples)
+                play = partial(battery.play, report=report)
+                trial.shortest("stories of windows", stories(), play, examples)
     if not report.stories:
         entries = "its entries" if model is not None else "any entry of mlx-lm's kinds"
         raise ConformanceError(

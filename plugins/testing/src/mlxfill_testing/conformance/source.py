@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, evolve, field, fields, frozen
 
 from mlxfill import InputError, Policy, Proposal, Request
-from mlxfill_testing.conformance.breach import Breach, blamed, said_of, shortest
-from mlxfill_testing.conformance.growth import Grown, growth
+from mlxfill_testing.conformance.breach import Breach, blamed, said_of
 from mlxfill_testing.conformance.lossless import check_lossless
-from mlxfill_testing.conformance.openings import OPENINGS, kit_request
-from mlxfill_testing.conformance.playing import (
+from mlxfill_testing.conformance.report import Conformance
+from mlxfill_testing.conformance.sessions.growth import Grown, growth
+from mlxfill_testing.conformance.sessions.openings import OPENINGS, kit_request
+from mlxfill_testing.conformance.sessions.playing import (
     Played,
     Step,
     Story,
@@ -25,8 +26,8 @@ from mlxfill_testing.conformance.playing import (
     short,
     shown,
 )
-from mlxfill_testing.conformance.report import Conformance
-from mlxfill_testing.conformance.strangers import Talk, overheard
+from mlxfill_testing.conformance.sessions.strangers import Talk, overheard
+from mlxfill_testing.conformance.trial import Trial
 from mlxfill_testing.models import VOCAB
 
 if TYPE_CHECKING:
@@ -63,13 +64,14 @@ UNPROVEN = (
 )
 
 
-def check_proposal_source(
+def check_proposal_source(  # noqa: PLR0913 - all but the first by name
     factory: Callable[[Request], Answer],
     *,
     name: str = "",
     sessions: Sequence[tuple[Request, Sequence[int]]] = (),
     vocab_size: int = VOCAB,
     examples: int = 150,
+    quick: bool = False,
 ) -> Conformance:
     """Run everything that a source must stand on the sources that ``factory`` makes.
 
@@ -86,6 +88,7 @@ def check_proposal_source(
     :param sessions: requests and replies that the source is for, where the kit's own requests say
         nothing to it; ids below ``vocab_size``.
     :param examples: sessions to try.
+    :param quick: try a sixth of it, for a look after each change.
     :returns: how often it offered.  Assert that too.
     :raises ConformanceError: one line that says what it did and after which tokens.
     :raises ConformanceWarning: as a warning, where it never offered, never the same twice, or does
@@ -98,14 +101,19 @@ def check_proposal_source(
     with said_of(name or "source"):
         battery.open()
         battery.listen()
-    report = Conformance(battery.name)
-    shortest(battery.name, stories(len(sessions)), lambda s: battery.play(s, report), examples)
+    report, trial = Conformance(battery.name), Trial(battery.name, quick)
+    trial.shortest(
+        "sessions without a model",
+        stories(len(sessions)),
+        lambda story: battery.play(story, report),
+        examples,
+    )
     with said_of(battery.name):
         battery.play_sessions(report)
         battery.play_long()
-    check_lossless(battery.name, factory, report)
+    check_lossless(trial, factory, report)
     if battery.asserts:
-        check_lossless(battery.name, factory, report, trusted=True)
+        check_lossless(trial, factory, report, trusted=True)
     if not report.offers:
         report.warn(SILENT)
     elif not (report.judged or sessions):

@@ -8,17 +8,14 @@ import mlx.core as mx
 from attrs import define, field
 
 from mlxfill_testing.conformance.breach import Breach, blamed
-from mlxfill_testing.conformance.checkpoints import check_checkpoint, snapshot, stored
-from mlxfill_testing.conformance.playing import short
+from mlxfill_testing.conformance.rows.checkpoints import check_checkpoint, snapshot, stored
+from mlxfill_testing.conformance.sessions.playing import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlxfill import DraftCheckpoint, DraftProvider, DraftRows, DraftSampling, TargetView
-    from mlxfill_testing.conformance.taps import Taps
-
-BELIEVED = "drafts that were refused must leave no trace"
-UNTOLD = "tokens that others chose must enter by consume(), as it serves external tokens"
+    from mlxfill_testing.conformance.rows.taps import Taps
 
 
 @define
@@ -109,7 +106,7 @@ class Batch:
                     f"drafted {mine} in row {at} of {len(self.members)}, and {single} for the same"
                     f" row {twin}"
                 )
-            self._check_history(row, at, mine, depth)
+            self._check_told(row, at, mine, depth)
         self.drafted += sum(map(bool, together))
         if not any(together):
             self.log.append("a draft of nothing")
@@ -221,12 +218,10 @@ class Batch:
         if type(count) is not int or count != len(self.members):
             raise self.breach(f"has {short(count)} rows, not {len(self.members)}")
 
-    def _check_history(self, row: Row, at: int, drafts: list[int], depth: int) -> None:
-        """A row drafts what another one does whose prompt was all that it knows."""
-        if not (row.drafted or row.told) or (
-            row.drafted and not self.setting.provider.weights_bytes
-        ):
-            return  # what looks up may learn from what became of its drafts
+    def _check_told(self, row: Row, at: int, drafts: list[int], depth: int) -> None:
+        """A row that was told tokens drafts what another one does whose prompt they were."""
+        if not row.told or row.drafted:
+            return
         with blamed(self.breach, "open()"):
             other = self.setting.open([None])
         behind = row.tokens[:-1]
@@ -236,11 +231,10 @@ class Batch:
         with blamed(self.breach, "close()"):
             other.close()
         if due != drafts:
-            causes = [(row.drafted, BELIEVED), (row.told, UNTOLD)]
-            why = " and ".join(words for happened, words in causes if happened)
             raise self.breach(
                 f"drafted {drafts} in row {at} of {len(self.members)}, and {due} where the same"
-                f" tokens were the prompt: {why}"
+                " tokens were the prompt: those that others chose must enter by consume(), as it"
+                " serves external tokens"
             )
 
     def _commit_alone(self, row: Row, drafts: list[int], entered: list[int]) -> None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlxfill_testing.conformance.batch import BELIEVED
 from mlxfill_testing.conformance.breach import Breach
-from mlxfill_testing.conformance.playing import shown
+from mlxfill_testing.conformance.sessions.playing import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mlxfill_testing.conformance.batch import Batch
+    from mlxfill_testing.conformance.rows.batch import Batch
 
 DEPTH = 4
 """Ids that are asked for at once."""
-TRIALS = 3
-"""So often it must go wrong: what a drafter guesses by chance it hits once."""
+TRIALS, LENGTH = 4, 12
+"""So often it must go wrong: what a drafter guesses by chance it hits once; ids of each trial."""
 NEW = 50
 """Ids from here on no prompt has."""
 
@@ -36,7 +35,7 @@ def check_disbelief(begin: Callable[[Sequence[int]], Batch]) -> None:
 
 def _believed(begin: Callable[[Sequence[int]], Batch], trial: int) -> str:
     """What it did wrong; "" where it did right or drafted nothing."""
-    ids = [trial * 14 + at for at in range(14)]
+    ids = [trial * LENGTH + at for at in range(LENGTH)]
     prompt = [*ids, *ids[:8]]
     new, second, third = (NEW + trial * 3 + at for at in range(3))
     batch = begin(prompt)
@@ -54,7 +53,7 @@ def _believed(begin: Callable[[Sequence[int]], Batch], trial: int) -> str:
             found = (
                 f"with the prompt {shown(prompt)}, the drafter drafted {refused}, and {new},"
                 f" {second}, {third} came instead; asked after {token} it drafted {guessed}, as if"
-                f" {odd} stood behind it: {BELIEVED}"
+                f" {odd} stood behind it: drafts that were refused must leave no trace"
             )
     batch.end()
     return found

@@ -14,7 +14,7 @@ from typing import Any
 from attrs import define
 
 from mlxfill_testing.conformance.breach import Breach, blamed
-from mlxfill_testing.conformance.playing import StrictView
+from mlxfill_testing.conformance.sessions.playing import StrictView
 
 TOKENS = 64
 """Tokens over which the work is averaged: an index may be built anew now and then."""

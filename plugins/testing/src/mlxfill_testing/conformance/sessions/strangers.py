@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
-from mlxfill_testing.conformance.playing import shown
+from mlxfill_testing.conformance.sessions.playing import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

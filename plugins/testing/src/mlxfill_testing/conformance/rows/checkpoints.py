@@ -10,7 +10,7 @@ import mlx.core as mx
 from attrs import evolve
 
 from mlxfill import DraftCheckpoint, DrafterError
-from mlxfill_testing.conformance.playing import short
+from mlxfill_testing.conformance.sessions.playing import short
 from mlxfill_testing.conformance.words import one_line
 
 if TYPE_CHECKING:

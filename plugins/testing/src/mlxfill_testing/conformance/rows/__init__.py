@@ -1,0 +1,1 @@
+"""Rows of a drafter, played without a model that writes."""

@@ -1,0 +1,1 @@
+"""Sessions that a source is played in, without a model."""
