@@ -44,7 +44,7 @@ README_LINE = "A line of a README that lies in the metadata as on PyPI.\n"
 MODULE = """\
 import mlxfill
 
-MLXFILL_API = 1
+MLXFILL_API = 2
 
 
 @mlxfill.hookimpl

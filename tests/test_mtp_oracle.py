@@ -60,7 +60,7 @@ def test_chained_blocks_are_those_of_mlx_vlm(target: Target, number: int) -> Non
     prompt, rounds = STORIES[number]["prompt"], STORIES[number]["rounds"]
     provider = load_provider(folder("tiny-mtp"), target, MtpSettings(held_rows="chained"))
     sampling, cache = Noting(), target.new_cache()
-    rows = provider.open(target, sampling, [None])
+    rows = provider.open(target, [sampling], [None])
     window = CacheWindow(target, cache)
 
     def states(ids: Sequence[int]) -> tuple[mx.array, mx.array]:

@@ -55,7 +55,7 @@ def test_last_words_that_several_plugins_share_are_refused(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     site = FakeSite(tmp_path)
-    site.add("other-ngram", "MLXFILL_API = 1")
+    site.add("other-ngram", "MLXFILL_API = 2")
     assert main([*command, "ngram"]) == 2
     said = "plugin 'ngram' may be other-ngram or spec-ngram: give one of these names"
     assert capsys.readouterr().err == f"error: {said}\n"

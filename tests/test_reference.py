@@ -116,7 +116,7 @@ def test_hooks_fire_in_the_order_of_the_diagram(
     hooks = list(reference.hooks_page.hooks())
     folder = tiny_folder(tmp_path / "model")
     (folder / "mtp").mkdir()  # makes the engine ask who can draft with it
-    lines = ["import mlxfill", "MLXFILL_API = 1", "CALLED = []"]
+    lines = ["import mlxfill", "MLXFILL_API = 2", "CALLED = []"]
     for hook in hooks:
         resolves = hook.name == "mlxfill_resolve_model"
         answer = f"__import__('pathlib').Path({str(folder)!r})" if resolves else "None"

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from mlxfill.plugins import PluginManager, installed_plugin
     from mlxfill.rewind.mark import CacheMark
     from mlxfill.rewind.window import CacheWindow
+    from mlxfill.rows.batched import BatchedCache
     from mlxfill.sampling import Chooser, Sampling
     from mlxfill.tool_calls.messages import for_template
     from mlxfill.whole import replacing
@@ -89,6 +90,7 @@ __all__ = [
     "Audit",
     "AuditedRun",
     "BackendMissingError",
+    "BatchedCache",
     "CacheMark",
     "CacheMismatchError",
     "CacheRewinder",
@@ -155,6 +157,7 @@ __all__ = [
 _HOMES = {
     "Audit": "mlxfill.audit.audit",
     "AuditedRun": "mlxfill.audit.audit",
+    "BatchedCache": "mlxfill.rows.batched",
     "CacheMark": "mlxfill.rewind.mark",
     "CacheWindow": "mlxfill.rewind.window",
     "Checkpoint": "mlxfill.engine",

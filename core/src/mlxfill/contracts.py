@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
     from mlxfill.sampling import Sampling
 
-MLXFILL_API = 1
+MLXFILL_API = 2
 """Version of these contracts.  A plugin module states the one it was written for as
-``MLXFILL_API = 1``; another number is refused by name."""
+``MLXFILL_API = 2``; another number is refused by name."""
 
 
 # --- sources ----------------------------------------------------------------------
@@ -207,7 +207,10 @@ class TargetView(Protocol):
 
 
 class DraftRows(Protocol):
-    """Drafts for B >= 1 rows at once; owns draft-side state only.
+    """Drafts for B >= 1 rows, each a sequence, at once; owns draft-side state only.
+
+    Sequences that are decoded together draft together: each call of a round is made once, for all
+    of them.  They join and leave between rounds, and some sit a round out.
 
     ``namespace``: whose checkpoints these are: method, settings and weights.
     ``tap_layers``: target layers whose outputs it needs, ``()`` for none; they arrive as
@@ -228,19 +231,21 @@ class DraftRows(Protocol):
         """Process new prompt tokens: ``[B, L]`` ids, ``[B, L, n*H]`` taps of ``n`` layers."""
 
     def draft(
-        self, pending: Sequence[int], depth: int, positions: Sequence[int]
+        self, pending: Sequence[int | None], depth: int, positions: Sequence[int]
     ) -> Sequence[Sequence[int]] | mx.array:
         """Guess up to ``depth`` ids a row after ``pending``; the returned length rules.
 
-        ``positions`` is the absolute position of the first id to guess, a row.  The answer is
-        a list of 0 to ``depth`` ids a row, or an array ``[B, d]`` still on the device:
-        the engine then reads drafts and samples together.
+        ``positions`` is the absolute position of the first id to guess, a row.  A row whose
+        ``pending`` is None sits the round out: it stays as it is, whatever is answered for it.
+        The answer is a list of 0 to ``depth`` ids a row, or an array ``[B, d]`` still on the
+        device: the engine then reads drafts and samples together.
         """
 
     def commit(self, accepted: Sequence[Sequence[int]], context: mx.array | None = None) -> None:
         """End a round: ids that entered a row after its ``pending``, the next pending one included.
 
-        ``context`` holds the taps ``[B, S, n*H]`` of the window (``pending`` + drafts).
+        None entered a row that sat the round out.  ``context`` holds the taps ``[B, S, n*H]`` of
+        the window (``pending`` + drafts).
         """
 
     def consume(
@@ -248,8 +253,10 @@ class DraftRows(Protocol):
     ) -> None:
         """Take tokens that someone else chose: ``[B, L]`` ids of which ``lengths[b]`` count."""
 
-    def append(self, checkpoints: Sequence[DraftCheckpoint | None]) -> None:
-        """Rows join at the end; a None checkpoint is an empty row.
+    def append(
+        self, samplings: Sequence[DraftSampling], checkpoints: Sequence[DraftCheckpoint | None]
+    ) -> None:
+        """Rows join at the end, each with its sampling; a None checkpoint is an empty row.
 
         :raises DrafterError: a checkpoint is of another namespace, or broken.
         """
@@ -287,10 +294,10 @@ class DraftProvider(Protocol):
     def open(
         self,
         target: TargetView,
-        sampling: DraftSampling,
+        samplings: Sequence[DraftSampling],
         checkpoints: Sequence[DraftCheckpoint | None],
     ) -> DraftRows:
-        """Rows for one batch; a None checkpoint is an empty row.
+        """Rows for one batch, each with its sampling; a None checkpoint is an empty row.
 
         :raises DrafterError: a checkpoint is of another namespace, or broken.
         """

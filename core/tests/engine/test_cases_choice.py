@@ -105,8 +105,8 @@ class Twin:
     def __init__(self, model: Any) -> None:
         self.model = model
 
-    def open(self, target: Any, sampling: Any, checkpoints: Any) -> TwinRows:  # noqa: ARG002
-        return TwinRows(self.model, sampling)
+    def open(self, target: Any, samplings: Any, checkpoints: Any) -> TwinRows:  # noqa: ARG002
+        return TwinRows(self.model, samplings[0])
 
     def kind(self, origin: str) -> Any:
         return ScriptedDrafter.kind(self, origin)  # type: ignore[arg-type]

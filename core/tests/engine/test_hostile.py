@@ -83,7 +83,7 @@ class Provider:
     supports_target_adapters = supports_external_tokens = True
     draft_vocabulary = None
 
-    def open(self, target, sampling, checkpoints):
+    def open(self, target, samplings, checkpoints):
         return Rows()
 
     def close(self): pass
@@ -139,7 +139,7 @@ AT_START = {
     "recurses at import": Deed("def f(): f()\nf()", "start", "RecursionError: maximum recursion"),
     "is no Python": Deed("def broken(:", "start", "SyntaxError"),
     "imports what is not there": Deed("import mlxfill_gone", "start", "ModuleNotFoundError"),
-    "an API of tomorrow": Deed("MLXFILL_API = 2", "start", "is written for API 2"),
+    "an API of tomorrow": Deed("MLXFILL_API = 3", "start", "is written for API 3"),
     "an API in words": Deed("MLXFILL_API = 'one'", "start", "is written for API 'one'"),
     "a misspelt hook": Deed(
         f"{HEADER}@mlxfill.hookimpl\ndef mlxfill_sources(request): pass", "start", "unknown hook"

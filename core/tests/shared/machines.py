@@ -282,7 +282,7 @@ class Rows:
             self._machine.compute(kind.step * (self._arm.draft or 0.0))
         self._machine.wait((self._machine.seen.device, self._machine.true.device))
         start, wanted = positions[0], depth
-        self._rows._pending = pending[0]
+        self._rows.rows[0].pending = pending[0]
         return [self._rows.provider.script.guess(start, wanted)]
 
     def prefill(self, tokens: mx.array, context: Any = None) -> None:
@@ -366,10 +366,12 @@ class Bench:
             seats = [SourceState("arm", source, trusted=False, acceptance=self.acceptance)]
         elif arm is not None and self.drafter is not None:
             provider = ScriptedDrafter(script=script, weights_bytes=1)
-            rows: Any = Rows(provider.open(target, Chooser(Sampling(seed=0)), [None]), machine, arm)
+            sampling = Chooser(Sampling(seed=0))
+            rows: Any = Rows(provider.open(target, [sampling], [None]), machine, arm)
             drafting = Drafting(
                 self.drafter,
                 rows,
+                sampling,
                 cap=arm.depth,
                 vocab_size=VOCABULARY,
                 stream=mx.default_stream(mx.cpu),

@@ -96,7 +96,7 @@ def test_a_row_in_a_batch_is_what_it_would_be_alone(
 ) -> None:
     alone = [prefilled(prompt) for prompt in prompts]
     batch = rows()
-    batch.append([row.capture(0) for row in alone])
+    batch.append([UNUSED] * len(alone), [row.capture(0) for row in alone])
     for _ in range(3):
         pending = [data.draw(st.integers(0, 4)) for _ in prompts]
         expected = [drafts(row, token)[0] for row, token in zip(alone, pending, strict=True)]
@@ -111,7 +111,7 @@ def test_rows_leave_join_and_change_places() -> None:
     opened = prefilled([1, 2, 3], [4, 5, 6], [7, 8, 9])
     opened.keep([2, 0])
     assert opened.row_count == 2
-    opened.append([None, prefilled([5, 5]).capture(0)])
+    opened.append([UNUSED] * 2, [None, prefilled([5, 5]).capture(0)])
     assert [history(opened, row) for row in range(4)] == [[7, 8, 9], [1, 2, 3], [], [5, 5]]
     assert [draft[:1] for draft in drafts(opened, 7, 1, 1, 5)] == [[8], [2], [], [5]]
     opened.close()

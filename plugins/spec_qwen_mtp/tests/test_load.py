@@ -64,7 +64,7 @@ def target(tmp_path: Path) -> Any:
 def drafts(folder: Path, target: Any, settings: MtpSettings | None = None) -> list[int]:
     """What the head in a folder guesses on a fixed story."""
     provider = load_provider(folder, target, settings or MtpSettings())
-    rows = provider.open(target, Chooser(Sampling(seed=1)), [None])
+    rows = provider.open(target, [Chooser(Sampling(seed=1))], [None])
     states = mx.random.normal((1, len(PROMPT), 64), key=mx.random.key(2))
     rows.prefill(mx.array([PROMPT]), states)
     guessed: Any = rows.draft([33], 2, [len(PROMPT) + 1]).tolist()
@@ -174,7 +174,7 @@ def test_tied_and_untied_targets(tmp_path: Path, text: dict[str, Any], *, tied: 
         folder = saved(tmp_path / "head", text, tie_word_embeddings=tied)
         provider = load_provider(folder, target, MtpSettings())
         hidden = mx.random.normal((1, 1, 64), key=mx.random.key(7))
-        rows = provider.open(target, Chooser(Sampling(seed=1)), [None])
+        rows = provider.open(target, [Chooser(Sampling(seed=1))], [None])
         logits = rows._head.logits(hidden)
         body = model.model if tied else model.language_model
         head = body.embed_tokens.as_linear if tied else body.lm_head
@@ -209,7 +209,7 @@ def test_other_weights_make_another_namespace(
     for seed, settings in ((1, {}), (1, {}), (2, {}), (1, {"held_rows": "chained"})):
         folder = saved(tmp_path / f"{seed}", text, weights_of(text, seed))
         provider = load_provider(folder, target, MtpSettings(**settings))  # type: ignore[arg-type]
-        namespaces.add(provider.open(target, Chooser(Sampling(seed=1)), [None]).namespace)
+        namespaces.add(provider.open(target, [Chooser(Sampling(seed=1))], [None]).namespace)
     assert len(namespaces) == 3
 
 
@@ -356,7 +356,7 @@ def test_a_closed_head_is_refused(tmp_path: Path, target: Any, text: dict[str, A
     provider = load_provider(saved(tmp_path / "head", text), target, MtpSettings())
     provider.close()
     with pytest.raises(DrafterError, match="closed"):
-        provider.open(target, Chooser(Sampling(seed=1)), [None])
+        provider.open(target, [Chooser(Sampling(seed=1))], [None])
 
 
 def test_only_heads_are_detected(tmp_path: Path, text: dict[str, Any]) -> None:

@@ -54,15 +54,16 @@ def rows_of(make_head: Callable[..., MtpHead]) -> Iterator[MakeRows]:
         ) -> MtpRows:
             if layer not in heads:
                 heads[layer] = make_head(0.5, **LAYERS[layer])
-            return MtpRows(
+            each = checkpoints or (None,)
+            rows = MtpRows(
                 "test",
                 Head(heads[layer], target, vocabulary),
-                Chooser(Sampling(seed=5, **sampling)),
-                checkpoints or (None,),
                 tap_layers=(target.layer_count - 1,),
                 most_drafts=4,
                 held_rows=held_rows,
             )
+            rows.append([Chooser(Sampling(seed=5, **sampling))] * len(each), each)
+            return rows
 
         yield make
 

@@ -91,7 +91,7 @@ def test_a_quantized_draft_is_loaded_as_mlx_lm_loads_it(tmp_path: Path, target: 
     dense = saved(tmp_path / "dense", tiny_model("llama"), "llama")
     provider = load(folder, target)
     assert provider.weights_bytes < 0.5 * load(dense, target).weights_bytes
-    rows = provider.open(target, Chooser(Sampling(seed=1)), [None])
+    rows = provider.open(target, [Chooser(Sampling(seed=1))], [None])
     rows.prefill(mx.array([PROMPT[:-1]]))
     assert rows.draft([PROMPT[-1]], 3, [len(PROMPT)]).shape == (1, 3)
 
@@ -100,7 +100,7 @@ def test_a_closed_drafter_is_refused(folder: Path, target: Any) -> None:
     provider = load(folder, target)
     provider.close()
     with pytest.raises(DrafterError, match="closed"):
-        provider.open(target, Chooser(Sampling(seed=1)), [None])
+        provider.open(target, [Chooser(Sampling(seed=1))], [None])
 
 
 # --- refusals -------------------------------------------------------------------------------

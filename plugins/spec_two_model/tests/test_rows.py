@@ -16,6 +16,7 @@ from mlxfill import DraftCheckpoint, DrafterError, Sampling
 from mlxfill.sampling import Chooser
 from mlxfill_spec_two_model.chain import CHUNK, DraftModel
 from mlxfill_spec_two_model.rows import TwoModelRows
+from mlxfill_spec_two_model.settings import TwoModelSettings
 from mlxfill_testing import ROUNDED, ROUNDING, VOCAB, differences, shared_model
 
 PROMPT = [7, 21, 3, 40, 55, 3, 12]
@@ -30,7 +31,10 @@ STORIES = st.lists(st.one_of(ROUND, CONSUME), min_size=1, max_size=7)
 def rows_of(name: str, *checkpoints: DraftCheckpoint | None, **sampling: Any) -> TwoModelRows:
     chooser = Chooser(Sampling(seed=5, **sampling))
     model = DraftModel(shared_model(name), VOCAB)
-    return TwoModelRows("test", model, chooser, checkpoints or (None,))
+    rows = TwoModelRows("test", model, TwoModelSettings())
+    each = checkpoints or (None,)
+    rows.append([chooser] * len(each), each)
+    return rows
 
 
 def ids(tokens: Sequence[int]) -> mx.array:
@@ -154,11 +158,12 @@ def test_no_drafts_asked_changes_nothing() -> None:
 # --- several rows ------------------------------------------------------------------------
 
 
-def test_rows_accept_raggedly_and_are_what_they_would_be_alone() -> None:
+@pytest.mark.parametrize("name", ["qwen3_5", "llama"])
+def test_rows_accept_raggedly_and_are_what_they_would_be_alone(name: str) -> None:
     prompts = [PROMPT, PROMPT[::-1], [9] * len(PROMPT)]
-    together = rows_of("qwen3_5", None, None, None)
+    together = rows_of(name, None, None, None)
     together.prefill(mx.array([prompt[:-1] for prompt in prompts]))
-    alone = [Session(rows_of("qwen3_5"), prompt) for prompt in prompts]
+    alone = [Session(rows_of(name), prompt) for prompt in prompts]
     sessions = [list(prompt) for prompt in prompts]
     for accepted in ([0, 1, 2], [3, 0, 1], [2, 3, 0]):
         drafted = together.draft([s[-1] for s in sessions], 3, [len(s) for s in sessions])
@@ -205,7 +210,7 @@ def test_a_row_can_join_later() -> None:
     session.round(3, 1)
     checkpoint = session.rows.capture(0)
     rows = rows_of("qwen3_5", None)
-    rows.append([checkpoint])
+    rows.append([Chooser(Sampling(seed=5))], [checkpoint])
     rows.keep([1])
     at = len(session.tokens)
     assert rows.draft([session.tokens[-1]], 3, [at]).tolist() == [session.round(3, 0)]

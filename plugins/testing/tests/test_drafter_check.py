@@ -26,7 +26,7 @@ class Rows:
     def __init__(self, checkpoints: Sequence[Any]) -> None:
         self.known: list[list[int]] = []
         self.pending: list[int] = []
-        self.append(checkpoints)
+        self.append([None] * len(checkpoints), checkpoints)
 
     @property
     def row_count(self) -> Any:
@@ -39,7 +39,10 @@ class Rows:
     def draft(self, pending: Any, depth: int, positions: Any) -> Any:
         assert list(positions) == [len(row) + 1 for row in self.known]
         self.pending = list(pending)
-        return [self.guess(row, last, depth) for row, last in zip(self.known, pending, strict=True)]
+        return [
+            [] if last is None else self.guess(row, last, depth)
+            for row, last in zip(self.known, pending, strict=True)
+        ]
 
     def guess(self, row: list[int], last: int, depth: int) -> Any:
         at = next((i for i in range(len(row) - 1, -1, -1) if row[i] == last), len(row))
@@ -47,7 +50,7 @@ class Rows:
 
     def commit(self, accepted: Any, context: Any = None) -> None:
         pairs = zip(self.pending, accepted, strict=True)
-        self.add([[last, *entered[:-1]] for last, entered in pairs])
+        self.add([[] if last is None else [last, *entered[:-1]] for last, entered in pairs])
         self.look(context)
 
     def consume(self, tokens: Any, lengths: Any, context: Any = None) -> None:
@@ -62,7 +65,8 @@ class Rows:
     def look(self, context: Any) -> None:
         """Nothing is tapped."""
 
-    def append(self, checkpoints: Sequence[Any]) -> None:
+    def append(self, samplings: Any, checkpoints: Sequence[Any]) -> None:
+        assert len(samplings) == len(checkpoints)
         self.known += [self.restored(each) if each else [] for each in checkpoints]
 
     def restored(self, checkpoint: DraftCheckpoint) -> list[int]:
@@ -97,7 +101,8 @@ class Provider:
     def __init__(self, target: Any) -> None:
         self.target = target
 
-    def open(self, _target: Any, _sampling: Any, checkpoints: Any) -> Any:
+    def open(self, _target: Any, samplings: Any, checkpoints: Any) -> Any:
+        assert len(samplings) == len(checkpoints)
         return self.rows(checkpoints)
 
     def close(self) -> None: ...
@@ -129,7 +134,7 @@ def test_drafts_may_lie_on_the_device_and_want_taps() -> None:
 
         def draft(self, pending: Any, depth: int, positions: Any) -> Any:
             super().draft(pending, depth, positions)
-            return mx.array([[(last + i) % 64 for i in range(depth)] for last in pending])
+            return mx.array([[((last or 0) + i) % 64 for i in range(depth)] for last in pending])
 
     assert check_draft_provider(provider(Tapped)).offers > 10
 
@@ -165,8 +170,8 @@ def test_a_drafter_may_learn_from_what_became_of_its_drafts() -> None:
             super().commit(accepted, context)
             self.asked = [n + (len(ids) > 1) for n, ids in zip(self.asked, accepted, strict=True)]
 
-        def append(self, checkpoints: Sequence[Any]) -> None:
-            super().append(checkpoints)
+        def append(self, samplings: Any, checkpoints: Sequence[Any]) -> None:
+            super().append(samplings, checkpoints)
             self.asked += [int(c.metadata["asked"]) if c else 0 for c in checkpoints]
 
         def restored(self, checkpoint: DraftCheckpoint) -> list[int]:
@@ -283,7 +288,8 @@ class Leaving(Rows):
 class Half(Rows):
     """A refusal that leaves a row behind."""
 
-    def append(self, checkpoints: Sequence[Any]) -> None:
+    def append(self, samplings: Any, checkpoints: Sequence[Any]) -> None:
+        assert len(samplings) == len(checkpoints)
         for each in checkpoints:
             self.known.append([])
             self.known[-1] = self.restored(each) if each else []
@@ -328,8 +334,8 @@ class Believing(Rows):
                 taken = drafts[: len(ids)] if self.one_more else drafts
                 self.text[at] = [*texts[at], self.pending[at], *taken]
 
-    def append(self, checkpoints: Sequence[Any]) -> None:
-        super().append(checkpoints)
+    def append(self, samplings: Any, checkpoints: Sequence[Any]) -> None:
+        super().append(samplings, checkpoints)
         self.text += [list(c.tensors["text"].tolist()) if c else [] for c in checkpoints]
 
     def restored(self, checkpoint: DraftCheckpoint) -> list[int]:

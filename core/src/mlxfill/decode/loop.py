@@ -130,6 +130,10 @@ class DecodeLoop:
                 out.append((each, self._begun(each, result.sampled[0], result.logprobs[0])))
             elif not self._failed(each):
                 out.append((each, each.verified(window, result)))
+        for group in {each.drafting.group for each in self.sequences if each.drafting is not None}:
+            group.commit()
+        if self._runner.phases is not None:
+            self._runner.phases.end("commit")
         return out
 
     def _step(self, *, pausing: bool, looked: bool = False) -> Emissions:

@@ -246,17 +246,6 @@ class Sequence:
             self.session.rest()
             self.offer = None
 
-    def draft(self, depth: int) -> abc.Sequence[int] | mx.array:
-        """Up to ``depth`` ids of the drafter after the newest token; none without one."""
-        drafting, tokens = self.drafting, self.session.tokens
-        if drafting is None or not depth:
-            return ()
-        drafting.catch_up(tokens, self.forwarder.held)
-        drafts = drafting.draft(tokens[-1], depth, len(tokens))
-        if self.forwarder.phases is not None:
-            self.forwarder.phases.end("draft", drafts)
-        return drafts
-
     # --- what it cost --------------------------------------------------------------------
 
     @property
@@ -336,8 +325,6 @@ class Sequence:
             if self.session.on_drafts is not None:
                 self.session.on_drafts(drafting, values, result)
             drafting.commit(len(values), result.accepted, result.sampled, taps)
-            if self.forwarder.phases is not None:
-                self.forwarder.phases.end("commit")
         else:
             self.note_taps(taps)
             if offer is not None and values:

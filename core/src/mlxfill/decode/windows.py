@@ -8,9 +8,13 @@ from attrs import evolve
 
 from mlxfill.forward.runner import Window
 from mlxfill.policy.plan import Candidate, Plan, best_plan
+from mlxfill.proposals.drafting import draft_together
 
 if TYPE_CHECKING:
     from collections import abc
+    from collections.abc import Iterable
+
+    import mlx.core as mx
 
     from mlxfill.decode.sequence import Sequence
     from mlxfill.policy.cost import CostCurve
@@ -30,8 +34,12 @@ def next_windows(sequences: abc.Sequence[Sequence], curve: CostCurve) -> list[Wi
         size = best_plan(candidates, curve, gate.budget.steps, curve.stall).size
     else:
         size = max(each.known + each.limit for each in candidates)
-    pairs = zip(sequences, candidates, strict=True)
-    return [_window(each, candidate, size) for each, candidate in pairs]
+    depths = [_depth(each, plan, size) for each, plan in zip(sequences, candidates, strict=True)]
+    drafts = _drafts(zip(sequences, depths, strict=True))
+    return [
+        _window(each, depth, size, drafts.get(each, ()))
+        for each, depth in zip(sequences, depths, strict=True)
+    ]
 
 
 def _alone(sequence: Sequence) -> Window:
@@ -47,8 +55,12 @@ def _alone(sequence: Sequence) -> Window:
         return Window(known, offer.ids[: plan.depth])
     if drafting is None or sequence.first is not None:
         return Window(known)
-    drafts = sequence.draft(drafting.plan(sequence.gate, sequence.room()).depth)
+    depth = drafting.plan(sequence.gate, sequence.room()).depth
+    sequence.drafts = depth > 0
+    drafts = _drafts([(sequence, depth)]).get(sequence, ())
     sequence.drafts = len(drafts) > 0
+    if sequence.forwarder.phases is not None:
+        sequence.forwarder.phases.end("draft", drafts)
     return Window(known, drafts)
 
 
@@ -68,14 +80,44 @@ def _candidate(sequence: Sequence, curve: CostCurve) -> Candidate:
     return evolve(candidate, known=known, draft_cost=candidate.draft_cost / curve.base, proven=0)
 
 
-def _window(sequence: Sequence, candidate: Candidate, size: int) -> Window:
-    if sequence.backlog:
-        return sequence.asserted_window(size)
-    depth = min(size - 1, candidate.limit)
-    offer, drafting = sequence.offer, sequence.drafting
-    if not sequence.drafts or drafting is None:
-        return Window(sequence.known, offer.ids[:depth] if offer else ())
+def _depth(sequence: Sequence, candidate: Candidate, size: int) -> int:
+    """How many ids are to be drafted for a window of so many, whether or not that pays for all."""
+    depth, drafting = min(size - 1, candidate.limit), sequence.drafting
+    if sequence.backlog or not sequence.drafts or drafting is None:
+        return depth
     depth = depth or drafting.explored(sequence.gate, sequence.room())
     sequence.drafts = depth > 0
     drafting.left_out += sequence.gate.enabled and not depth
-    return Window(sequence.known, sequence.draft(depth))
+    return depth
+
+
+def _drafts(
+    depths: Iterable[tuple[Sequence, int]],
+) -> dict[Sequence, abc.Sequence[int] | mx.array]:
+    """What the drafters of those who let them draft say, each of a kind asked once for all."""
+    wanted = {
+        each.drafting: (each, depth)
+        for each, depth in depths
+        if each.drafts and each.drafting is not None
+    }
+    if not wanted:
+        return {}
+    answers = draft_together(
+        [
+            (drafting, depth, each.session.tokens, each.forwarder.held)
+            for drafting, (each, depth) in wanted.items()
+        ]
+    )
+    return {wanted[drafting][0]: drafts for drafting, drafts in answers.items()}
+
+
+def _window(
+    sequence: Sequence, depth: int, size: int, drafts: abc.Sequence[int] | mx.array
+) -> Window:
+    if sequence.backlog:
+        return sequence.asserted_window(size)
+    if sequence.drafts:
+        sequence.drafts = len(drafts) > 0
+        return Window(sequence.known, drafts)
+    offer = sequence.offer
+    return Window(sequence.known, offer.ids[:depth] if offer else ())

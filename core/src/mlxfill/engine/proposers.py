@@ -102,6 +102,7 @@ class Proposers:
             drafting = Drafting(
                 drafter,
                 rows,
+                forwarder.chooser,
                 cap=cap,
                 vocab_size=shared.target.vocab_size,
                 stream=shared.stream,
@@ -135,7 +136,7 @@ class Proposers:
         provider, target = drafter.provider, self._shared.target
         if state is not None and state.processed_tokens == forwarder.held:
             try:
-                return provider.open(target, forwarder.chooser, [state]), state
+                return provider.open(target, [forwarder.chooser], [state]), state
             except BaseException as error:  # noqa: BLE001 - another drafter, another version
                 self._report(Fault(drafter.plugin, "restore", charge(error)))
-        return provider.open(target, forwarder.chooser, [None]), None
+        return provider.open(target, [forwarder.chooser], [None]), None

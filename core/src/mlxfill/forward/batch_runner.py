@@ -33,6 +33,9 @@ class BatchRunner:
     its caches lie here.  ``failures``: rows whose processors or sampler raised; the others go on.
     """
 
+    phases = None
+    """A request whose time is told by phases shares no forwards."""
+
     def __init__(self, target: Target, stream: Stream) -> None:
         """No rows yet."""
         self.target, self.stream = target, stream

@@ -239,7 +239,7 @@ def measured_cost(
 
     The better of a few runs on a short context.  Raises what the provider raises.
     """
-    rows = provider.open(target, Chooser(Sampling(seed=0)), [None])
+    rows = provider.open(target, [Chooser(Sampling(seed=0))], [None])
     try:
         with mx.stream(stream):
             return _measured(target, rows, depth, clock or time.perf_counter)

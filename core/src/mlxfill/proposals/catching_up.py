@@ -10,12 +10,13 @@ import mlx.core as mx
 
 from mlxfill.contracts import Fault
 from mlxfill.model.reading import row
-from mlxfill.plugins.faults import charge, parted
+from mlxfill.plugins.faults import charge
+from mlxfill.proposals.group import DraftGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mlxfill.contracts import DraftCheckpoint, DraftRows
+    from mlxfill.contracts import DraftCheckpoint, DraftRows, DraftSampling
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
     from mlxfill.policy.drafter import Drafter
@@ -32,18 +33,26 @@ class Informed:
     sit out; if not, its failure ends the request.
     """
 
-    def __init__(
-        self, drafter: Drafter, rows: DraftRows, stream: Stream, on_fault: Callable[[Fault], None]
+    def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
+        self,
+        drafter: Drafter,
+        rows: DraftRows,
+        sampling: DraftSampling,
+        vocab_size: int,
+        stream: Stream,
+        on_fault: Callable[[Fault], None],
     ) -> None:
         """``stream``: where the target computes, so where drafts do."""
-        self.drafter, self.rows = drafter, rows
+        self.sampling, self.vocab_size = sampling, vocab_size
+        self.drafter, self.group = drafter, DraftGroup(rows)
+        self.group.members.append(self)
         self.tap_layers = tuple(rows.tap_layers)
         self.processed = 0
         self.told_s = 0.0
         self.alive = True
         self.leaves_out = True
         self._full = rows.prefill_mode == "full"
-        self._stream, self._on_fault = stream, on_fault
+        self.stream, self._on_fault = stream, on_fault
         self._taps: list[mx.array] = []
         self._prompt: list[int] = []
         self._noted = 0
@@ -57,7 +66,7 @@ class Informed:
             last = target.layer_count - 1
             has = f"the target has layers 0 to {last}"
             why = "it gives no [B, L, H] array" if wrong in range(last + 1) else has
-            self._fail("open", ValueError(f"wants taps of layer {wrong}; {why}"))
+            self.failed("open", ValueError(f"wants taps of layer {wrong}; {why}"))
 
     # --- what happened elsewhere ------------------------------------------------------
 
@@ -98,13 +107,18 @@ class Informed:
         for at in range(0, len(tokens), MOST_TAPS):
             part = tokens[at : at + MOST_TAPS]
             taps = self._taken_taps(len(part))
-            self._tell("prefill", len(part), partial(self.rows.prefill, row(part)[None], taps))
+            prefill = partial(self.group.rows.prefill, row(part)[None], taps)
+            self._tell("prefill", len(part), prefill)
 
     def _tell(self, where: str, count: int, call: Callable[[], Any]) -> None:
         """Tell of ``count`` tokens that others chose."""
         started = time.perf_counter()
-        self._guard(where, call)
-        seconds = time.perf_counter() - started
+        if self.alive:
+            self.group.call(where, call)
+        self.was_told(count, time.perf_counter() - started)
+
+    def was_told(self, count: int, seconds: float) -> None:
+        """It was told of ``count`` tokens."""
         self.told_s += seconds
         self.drafter.told(count, seconds * 1e3)
         self.processed += count
@@ -127,7 +141,7 @@ class Informed:
         if not fresh or not self.alive:
             return
         if self.tap_layers:
-            self._fail(
+            self.failed(
                 "prefill", ValueError("the prewarmed cache holds no states for this drafter")
             )
             return
@@ -153,15 +167,25 @@ class Informed:
 
     def catch_up(self, tokens: Sequence[int], held: int) -> None:
         """Tell the drafter of the tokens up to ``held`` that others chose."""
+        while fresh := self.untold(tokens, held):
+            consume = partial(self.group.consume, {self: fresh})
+            self._tell("consume", len(fresh[0]), consume)
+
+    def untold(
+        self, tokens: Sequence[int], held: int
+    ) -> tuple[Sequence[int], mx.array | None] | None:
+        """The next ids up to ``held`` that it has not been told of, with their taps; None: none.
+
+        The prompt it is told of here.
+        """
         if self._prompt:
             self._prefill()
         if held > self.processed and not self.drafter.provider.supports_external_tokens:
             self.sit_out()
-        while held > self.processed and self.alive:
-            fresh = tokens[self.processed : min(held, self.processed + MOST_TAPS)]
-            taps = self._taken_taps(len(fresh))
-            ids = row(fresh)[None]
-            self._tell("consume", len(fresh), partial(self.rows.consume, ids, [len(fresh)], taps))
+        if held <= self.processed or not self.alive:
+            return None
+        fresh = tokens[self.processed : min(held, self.processed + MOST_TAPS)]
+        return fresh, self._taken_taps(len(fresh))
 
     # --- checkpoints -----------------------------------------------------------------
 
@@ -176,8 +200,8 @@ class Informed:
         if not self.alive or self.processed != held:
             return None
         try:
-            with mx.stream(self._stream):
-                state = self.rows.capture(0)
+            with mx.stream(self.stream):
+                state = self.group.rows.capture(self.group.members.index(self))
             if state.processed_tokens == held:
                 return state
             reason = f"captured {state.processed_tokens} processed tokens of {held}"
@@ -197,25 +221,14 @@ class Informed:
         if reply:
             self.drafter.replied(reply)
         try:
-            self.rows.close()
+            self.group.leave(self)
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
-            self._fail("close", error)
+            self.failed("close", error)
 
     # --- faults ----------------------------------------------------------------------
 
-    def _guard(self, where: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401
-        if not self.alive:
-            return None
-        try:
-            with mx.stream(self._stream):
-                return call()
-        except BaseException as error:
-            fault = self._fail(where, error)
-            if not self.leaves_out:
-                raise parted(fault) from error
-            return None
-
-    def _fail(self, where: str, error: BaseException) -> Fault:
+    def failed(self, where: str, error: BaseException) -> Fault:
+        """It sits the request out; the fault is reported."""
         fault = Fault(self.drafter.plugin, where, charge(error))
         self.alive = False
         self._on_fault(fault)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import islice
+import time
 from typing import TYPE_CHECKING, Any
 
-import mlx.core as mx
 from attrs import evolve
 
 from mlxfill.contracts import Fault
@@ -14,13 +13,16 @@ from mlxfill.policy.plan import Candidate, Gate, Plan
 from mlxfill.proposals.catching_up import Informed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    import mlx.core as mx
 
     from mlxfill.checkpoint.content import StoredDrafting
-    from mlxfill.contracts import DraftRows
+    from mlxfill.contracts import DraftRows, DraftSampling
     from mlxfill.model.reading import Stream
     from mlxfill.policy.cost import CostCurve
     from mlxfill.policy.drafter import Drafter
+    from mlxfill.proposals.group import DraftGroup, Member
 
 _TALLY = ("drafted_by_position", "accepted_by_position", "acceptance_lengths")
 
@@ -32,6 +34,7 @@ class Drafting(Informed):
         self,
         drafter: Drafter,
         rows: DraftRows,
+        sampling: DraftSampling,
         *,
         cap: int,
         vocab_size: int,
@@ -39,13 +42,12 @@ class Drafting(Informed):
         on_fault: Callable[[Fault], None],
     ) -> None:
         """``cap``: most ids a round; ``stream``: where the target computes, so where drafts do."""
-        super().__init__(drafter, rows, stream, on_fault)
+        super().__init__(drafter, rows, sampling, vocab_size, stream, on_fault)
         drafter.open()
         self.cap, self.origin = cap, drafter.kind.origin
         self.drafted_by_position = [0] * cap
         self.accepted_by_position = [0] * cap
         self.acceptance_lengths: list[int] = []
-        self._vocab_size = vocab_size
         self._pause = self._idle = 0
         self.left_out = 0
 
@@ -89,51 +91,31 @@ class Drafting(Informed):
 
     # --- a round ---------------------------------------------------------------------
 
-    def draft(self, pending: int, depth: int, position: int) -> list[int] | mx.array:
-        """Up to ``depth`` ids after ``pending``: host ids, or ``[d]`` on the device."""
-        self.drafter.drafts()
-        drafts: list[int] | mx.array | None = self._guard(
-            "draft", lambda: self._drafts(pending, depth, position)
-        )
-        if drafts is None:
-            return []
+    def drafted(self, drafts: list[int] | mx.array) -> list[int] | mx.array:
+        """What it answered, host ids or ``[d]`` on the device; nothing: it is asked less often."""
         if len(drafts):
             self._pause = 0
-        else:  # nothing to say: ask less often, so that plain steps can overlap
+        elif self.alive:  # so that plain steps can overlap
             self._pause = self._idle = min(self._pause + 1, FIRST_RETRY)
         return drafts
-
-    def _drafts(self, pending: int, depth: int, position: int) -> list[int] | mx.array:
-        """What the rows answer, or an error that says what is wrong with it."""
-        answer: Any = self.rows.draft([pending], depth, [position])
-        if isinstance(answer, mx.array):
-            if answer.ndim != 2 or answer.shape[0] != 1 or answer.shape[1] > depth:  # noqa: PLR2004
-                raise ValueError(f"answered an array of shape {answer.shape}")
-            if not mx.issubdtype(answer.dtype, mx.integer):
-                raise TypeError(f"answered an array of {answer.dtype}")
-            return mx.clip(answer[0], 0, self._vocab_size - 1)
-        (only,) = answer
-        ids = list(islice(only, depth))
-        if not all(type(t) is int and 0 <= t < self._vocab_size for t in ids):
-            raise ValueError(f"ids {ids!r} are not all in the vocabulary")
-        return ids
 
     def commit(
         self, drafted: int, accepted: int, entered: list[int], taps: mx.array | None
     ) -> None:
-        """End of a round: ``entered`` follows the old pending token, the new one included."""
+        """``entered`` follows the old pending token, the new one included.
+
+        The group tells the drafter when all have been told.
+        """
         for i in range(min(accepted + 1, drafted)):
             self.drafter.acceptance.record(i, i < accepted)
         for i in range(min(drafted, self.cap)):
             self.drafted_by_position[i] += 1
             self.accepted_by_position[i] += i < accepted
         self.acceptance_lengths.append(accepted)
-        warning = self.drafter.first_draft(accepted > 0, self._vocab_size)
+        warning = self.drafter.first_draft(accepted > 0, self.vocab_size)
         if warning:
             self._on_fault(Fault(self.drafter.plugin, "draft", warning, notice=True))
-        self._guard(
-            "commit", lambda: self.rows.commit([entered], taps if self.tap_layers else None)
-        )
+        self.group.entered(self, entered, taps if self.tap_layers else None)
         self.processed += len(entered)
         self._noted = self.processed
 
@@ -161,3 +143,50 @@ class Drafting(Informed):
             "forwards_saved": sum(self.acceptance_lengths),
             "draft_cost": round(self.drafter.cost or 0.0, 4),
         }
+
+
+def draft_together(
+    wanted: Sequence[tuple[Drafting, int, Sequence[int], int]],
+) -> dict[Drafting, list[int] | mx.array]:
+    """One draft for all: of each its depth, its tokens, and how many the target holds.
+
+    Each is told first what it has not heard of; who drafted alone until now joins the others.
+    """
+    for drafting, _, tokens, held in wanted:
+        if len(drafting.group.members) == 1:
+            drafting.catch_up(tokens, held)
+    largest = max((drafting.group for drafting, *_ in wanted), key=lambda each: len(each.members))
+    for drafting, *_ in wanted:
+        if drafting.alive and drafting.group is not largest and len(drafting.group.members) == 1:
+            largest.join(drafting)
+    tell_together(largest, {drafting: (tokens, held) for drafting, _, tokens, held in wanted})
+    able = [each for each in wanted if each[0].alive and each[0].group is largest]
+    if not able:
+        return {}
+    for drafting, *_ in able:
+        drafting.drafter.drafts()
+    asked = [(drafting, tokens[-1], len(tokens)) for drafting, _, tokens, _ in able]
+    answers = largest.draft(asked, max(depth for _, depth, *_ in able))
+    out = {}
+    for drafting, depth, *_ in able:
+        drafts = answers.get(drafting, [])
+        out[drafting] = drafting.drafted(drafts if len(drafts) <= depth else drafts[:depth])
+    return out
+
+
+def tell_together(group: DraftGroup, members: dict[Drafting, tuple[Sequence[int], int]]) -> None:
+    """Tell members of a group, in one call, of the tokens that others chose."""
+    while True:
+        fresh: dict[Member, tuple[Sequence[int], mx.array | None]] = {
+            each: told
+            for each, (tokens, held) in members.items()
+            if each.group is group and (told := each.untold(tokens, held)) is not None
+        }
+        if not fresh:
+            return
+        started = time.perf_counter()
+        group.consume(fresh)
+        seconds = time.perf_counter() - started
+        for each in members:
+            if each in fresh:
+                each.was_told(len(fresh[each][0]), seconds / len(fresh))

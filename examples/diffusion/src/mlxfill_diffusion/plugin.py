@@ -12,7 +12,7 @@ from mlxfill_diffusion.settings import DiffusionSettings
 if TYPE_CHECKING:
     from mlxfill import GenerationMethod, Request, TargetView
 
-MLXFILL_API = 1
+MLXFILL_API = 2
 ALPHABET = Path(__file__).with_name("models") / "alphabet"
 BLOCK = 32
 """Tokens that are unmasked together where the model's config does not say."""

@@ -9,7 +9,7 @@ from mlxfill import hookimpl
 if TYPE_CHECKING:
     import typer
 
-MLXFILL_API = 1
+MLXFILL_API = 2
 
 
 @hookimpl

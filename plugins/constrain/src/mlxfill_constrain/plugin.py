@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlxfill import Constraint, InputError, Request, hookimpl
 from mlxfill_constrain.settings import ConstrainSettings
 
-MLXFILL_API = 1
+MLXFILL_API = 2
 
 
 @hookimpl

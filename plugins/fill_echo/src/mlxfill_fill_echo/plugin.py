@@ -7,7 +7,7 @@ from mlxfill_fill_echo.sessions import SESSIONS
 from mlxfill_fill_echo.settings import EchoSettings
 from mlxfill_fill_echo.source import EchoSource
 
-MLXFILL_API = 1
+MLXFILL_API = 2
 
 
 @hookimpl

@@ -13,7 +13,7 @@ from mlxfill_fill_strict.settings import StrictSettings
 from mlxfill_fill_strict.source import StrictSource
 from mlxfill_fill_strict.tools import read_tools
 
-MLXFILL_API = 1
+MLXFILL_API = 2
 
 
 @hookimpl

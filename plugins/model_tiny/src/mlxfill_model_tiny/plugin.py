@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import typer
 
-MLXFILL_API = 1
+MLXFILL_API = 2
 
 
 @mlxfill.hookimpl

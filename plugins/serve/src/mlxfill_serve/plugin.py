@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mlxfill_serve.remote import RemoteConversation
 
-MLXFILL_API = 1
+MLXFILL_API = 2
 
 
 @hookimpl

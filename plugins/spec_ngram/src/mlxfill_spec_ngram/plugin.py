@@ -11,7 +11,7 @@ from mlxfill_spec_ngram.rows import NgramProvider
 from mlxfill_spec_ngram.settings import NgramSettings
 from mlxfill_spec_ngram.source import ORIGIN, NgramSource
 
-MLXFILL_API = 1
+MLXFILL_API = 2
 
 
 @hookimpl

@@ -37,8 +37,7 @@ class NgramRows:
     ) -> None:
         self.namespace = namespace
         self._make_guesser = make_guesser
-        self._rows: list[_Row] = []
-        self.append(checkpoints)
+        self._rows = [self._restored(checkpoint) for checkpoint in checkpoints]
 
     @property
     def row_count(self) -> int:
@@ -52,12 +51,15 @@ class NgramRows:
 
     def draft(
         self,
-        pending: Sequence[int],
+        pending: Sequence[int | None],
         depth: int,
         positions: Sequence[int],  # noqa: ARG002 - guesses are not drawn
     ) -> list[list[int]]:
-        """Guess 0 to ``depth`` ids a row after its pending id."""
-        return [row.draft(token)[:depth] for row, token in zip(self._rows, pending, strict=True)]
+        """Guess 0 to ``depth`` ids a row after its pending id; none where that is None."""
+        return [
+            [] if token is None else row.draft(token)[:depth]
+            for row, token in zip(self._rows, pending, strict=True)
+        ]
 
     def commit(
         self,
@@ -66,7 +68,8 @@ class NgramRows:
     ) -> None:
         """Add the ids of a round but the last: it is pending, and comes with the next draft."""
         for row, ids in zip(self._rows, accepted, strict=True):
-            row.commit(ids)
+            if ids:
+                row.commit(ids)
 
     def consume(
         self,
@@ -80,7 +83,11 @@ class NgramRows:
         for row, ids, length in zip(self._rows, _ids_of(tokens), lengths, strict=True):
             row.consume(ids[:length])
 
-    def append(self, checkpoints: Sequence[DraftCheckpoint | None]) -> None:
+    def append(
+        self,
+        samplings: Sequence[DraftSampling],  # noqa: ARG002 - guesses are not drawn
+        checkpoints: Sequence[DraftCheckpoint | None],
+    ) -> None:
         """Rows join at the end: restored ones, and an empty one for each None."""
         self._rows += [self._restored(checkpoint) for checkpoint in checkpoints]
 
@@ -211,7 +218,7 @@ class NgramProvider:
     def open(
         self,
         target: TargetView,  # noqa: ARG002 - any target
-        sampling: DraftSampling,  # noqa: ARG002 - guesses are not drawn
+        samplings: Sequence[DraftSampling],  # noqa: ARG002 - guesses are not drawn
         checkpoints: Sequence[DraftCheckpoint | None],
     ) -> NgramRows:
         """Rows for one batch; a None checkpoint is an empty row."""

@@ -46,11 +46,11 @@ class Head:
         return state, self.logits(state)
 
     def step(self, tokens: mx.array, hidden: mx.array, cache: list[KVCache]) -> mx.array:
-        """``[1, L]`` tokens and the states ``[1, L, H]`` before them to states ``[1, L, H]``."""
+        """``[B, L]`` tokens and the states ``[B, L, H]`` before them to states ``[B, L, H]``."""
         return self.module(self._target.embed(tokens), hidden, cache)
 
     def logits(self, state: mx.array) -> mx.array:
-        """``[1, 1, H]`` to ``[1, V]``; ids outside the draft vocabulary get minus infinity.
+        """``[B, 1, H]`` to ``[B, V]``; ids outside the draft vocabulary get minus infinity.
 
         Full width, so that the noise of a position's key meets the same ids as in the target.
         """
@@ -77,7 +77,7 @@ class Chain:
         self.cache = cache
         self.processed = 0
         self._head, self._sampling = head, sampling
-        self._keeps_chained = held_rows == "chained"
+        self._held_rows = held_rows
         self._tokens: list[mx.array] = []
         self._states: list[mx.array] = []
         self._fed = 0
@@ -85,6 +85,11 @@ class Chain:
     def resume(self, processed: int, state: mx.array) -> None:
         """Go on after ``processed`` tokens; ``state`` ``[1, 1, H]`` is that of the last of them."""
         self.processed, self._states = processed, [state]
+
+    @property
+    def sampling(self) -> DraftSampling:
+        """How its drafts are drawn."""
+        return self._sampling
 
     @property
     def state(self) -> mx.array:
@@ -98,7 +103,7 @@ class Chain:
             self._tokens.append(paired)
         self._states.append(states)
         self.processed += tokens.shape[1]
-        if sum(each.shape[1] for each in self._tokens) >= CHUNK:
+        if sum(each.shape[1] for each in self._tokens) >= CHUNK and self.cache:
             self.catch_up()
 
     def catch_up(self) -> None:
@@ -115,12 +120,7 @@ class Chain:
 
         Nothing is read back: each step is dispatched while the next one is built.
         """
-        if not self._states:
-            raise DrafterError("an MTP head cannot draft before a token was prefilled")
-        self.processed += 1
-        self._tokens.append(mx.array([[pending]]))
-        tokens, states = self._waiting()
-        self._states = []
+        tokens, states = self.begin(pending)
         state, logits = self._head.guess(tokens, states, self.cache)
         drafts = [self._draw(logits, position)]
         for step in range(1, depth):
@@ -133,14 +133,37 @@ class Chain:
         """End the draft: ``entered`` are the accepted ids and the next pending one, ``states``
         ``[1, len(entered), H]`` those of the old pending token and of the accepted ids.
         """
-        accepted = entered[:-1]
-        held = min(len(accepted), self._fed) if self._keeps_chained else 0
+        held = self.enter(entered, states, self._fed)
         for entry in self.cache:
             entry.trim(self._fed - held)
+
+    def begin(self, pending: int) -> tuple[mx.array, mx.array]:
+        """``pending`` enters: the tokens ``[1, n]`` and states ``[1, n, H]`` to be forwarded."""
+        if not self._states:
+            raise DrafterError("an MTP head cannot draft before a token was prefilled")
+        self.processed += 1
+        self._tokens.append(mx.array([[pending]]))
+        tokens, states = self._waiting()
+        self._states = []
+        return tokens, states
+
+    def enter(self, entered: Sequence[int], states: mx.array, fed: int) -> int:
+        """As ``settle`` says, after ``fed`` drafts were forwarded: how many of them stay."""
+        accepted = entered[:-1]
+        held = min(len(accepted), fed) if self._held_rows == "chained" else 0
         if accepted[held:]:
             self._tokens.append(mx.array([accepted[held:]]))
         self._states.append(states[:, held:])
         self.processed += len(accepted)
+        return held
+
+    def apart(self, cache: list[KVCache]) -> Chain:
+        """The same row with a cache of its own."""
+        chain = Chain(self._head, self._sampling, cache, self._held_rows)
+        chain.processed = self.processed
+        chain._tokens += self._tokens
+        chain._states += self._states
+        return chain
 
     def _waiting(self) -> tuple[mx.array, mx.array]:
         """All waiting tokens ``[1, n]`` and all waiting states ``[1, n or n + 1, H]``."""

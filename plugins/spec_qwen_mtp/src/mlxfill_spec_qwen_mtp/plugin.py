@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mlxfill import DraftProvider
 
-MLXFILL_API = 1
+MLXFILL_API = 2
 
 
 @hookimpl

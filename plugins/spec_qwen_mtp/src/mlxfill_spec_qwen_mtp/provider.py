@@ -46,21 +46,21 @@ class MtpProvider:
     def open(
         self,
         target: TargetView,
-        sampling: DraftSampling,
+        samplings: Sequence[DraftSampling],
         checkpoints: Sequence[DraftCheckpoint | None],
     ) -> MtpRows:
         """Rows for one batch; a None checkpoint is an empty row."""
         if self._head is None:
             raise DrafterError("this MTP head was closed with its engine: load it again")
-        return MtpRows(
+        rows = MtpRows(
             self._namespace,
             self._head,
-            sampling,
-            checkpoints,
             tap_layers=(target.layer_count - 1,),
             most_drafts=self.default_depth,
             held_rows=self._held_rows,
         )
+        rows.append(samplings, checkpoints)
+        return rows
 
     def close(self) -> None:
         """Release the weights."""

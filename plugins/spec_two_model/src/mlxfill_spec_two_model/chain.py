@@ -38,10 +38,21 @@ class DraftModel:
         logits: mx.array = self._compiled(ids, cache=cache)
         return logits
 
+    def forward_rows(self, ids: mx.array, counts: Sequence[int], cache: list[Any]) -> mx.array:
+        """``[B, L]`` ids to the logits ``[B, V]`` after the first ``counts[b]`` of each row."""
+        last = mx.array([max(count - 1, 0) for count in counts])[:, None, None]
+        every: mx.array = self.model(self._known(ids), cache=cache)
+        return self._sized(mx.take_along_axis(every, last, axis=1)[:, 0, :])
+
     def _logits(self, ids: mx.array, cache: list[Any]) -> mx.array:
-        if self.vocab_size < self._target:
-            ids = mx.minimum(ids, self.vocab_size - 1)  # it has no row for them: any will do
-        logits: mx.array = self.model(ids, cache=cache)[:, -1, :]
+        return self._sized(self.model(self._known(ids), cache=cache)[:, -1, :])
+
+    def _known(self, ids: mx.array) -> mx.array:
+        """The same ids but those that it has no row for: any will do."""
+        short = self.vocab_size < self._target
+        return mx.minimum(ids, self.vocab_size - 1) if short else ids
+
+    def _sized(self, logits: mx.array) -> mx.array:
         if self.vocab_size == self._target:
             return logits
         if self.vocab_size < self._target:
@@ -67,12 +78,34 @@ class Chain:
         self._mark: CacheMark | None = None
         self._fed = 0
 
+    @property
+    def sampling(self) -> DraftSampling:
+        """How its drafts are drawn."""
+        return self._sampling
+
+    @property
+    def waiting(self) -> int:
+        """Ids that its cache does not hold yet."""
+        return sum(each.shape[1] for each in self._backlog)
+
     def take(self, ids: mx.array) -> None:
         """Take note of ``[1, L]`` ids that entered the session."""
         self.processed += ids.shape[1]
         self._backlog.append(ids)
-        if sum(each.shape[1] for each in self._backlog) >= CHUNK:
+        if self.waiting >= CHUNK and self.cache:
             self.catch_up()
+
+    def waited(self) -> mx.array:
+        """The ``[1, waiting]`` ids, which somebody forwards now."""
+        ids = mx.concatenate(self._backlog, axis=1) if len(self._backlog) > 1 else self._backlog[0]
+        self._backlog = []
+        return ids
+
+    def apart(self, cache: list[Any]) -> Chain:
+        """The same row with a cache of its own."""
+        chain = Chain(self._model, self._sampling, cache)
+        chain.processed, chain._backlog = self.processed, list(self._backlog)
+        return chain
 
     def catch_up(self) -> None:
         """Forward the backlog and wait for it."""
@@ -101,19 +134,21 @@ class Chain:
         The cache keeps the accepted ids that were forwarded.  Accepted ids that it lacks (the last
         draft, or all of them where it cannot be trimmed) come with the next pending token.
         """
-        accepted = entered[:-1]
-        held = min(len(accepted), self._fed)
+        held = min(len(entered) - 1, self._fed)
         if held < self._fed and self._mark is not None:
             held = self._mark.back(held)
         self._mark = None
+        self.enter(entered, held)
+
+    def enter(self, entered: Sequence[int], held: int) -> None:
+        """The same, where the cache keeps the first ``held`` accepted ids."""
+        accepted = entered[:-1]
         self.processed += len(accepted)
         if accepted[held:]:
             self._backlog.append(mx.array([accepted[held:]]))
 
     def _forward_backlog(self) -> mx.array:
-        ids = mx.concatenate(self._backlog, axis=1) if len(self._backlog) > 1 else self._backlog[0]
-        self._backlog = []
-        return self._model.forward(ids, self.cache)
+        return self._model.forward(self.waited(), self.cache)
 
     def _draw(self, logits: mx.array, position: int) -> mx.array:
         """``[1, 1]`` ids."""

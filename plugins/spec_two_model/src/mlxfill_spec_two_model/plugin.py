@@ -11,7 +11,7 @@ from mlxfill_spec_two_model.settings import TwoModelSettings
 if TYPE_CHECKING:
     from mlxfill import DraftProvider
 
-MLXFILL_API = 1
+MLXFILL_API = 2
 
 
 @hookimpl

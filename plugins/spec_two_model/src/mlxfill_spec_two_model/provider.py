@@ -44,15 +44,15 @@ class TwoModelProvider:
     def open(
         self,
         target: TargetView,  # noqa: ARG002 - the fit was checked when the model was loaded
-        sampling: DraftSampling,
+        samplings: Sequence[DraftSampling],
         checkpoints: Sequence[DraftCheckpoint | None],
     ) -> TwoModelRows:
         """Rows for one batch; a None checkpoint is an empty row."""
         if self._model is None:
             raise DrafterError("this draft model was closed with its engine: load it again")
-        changes = {} if sampling.sampling.greedy else self._settings.sampling_changes
-        drafts = sampling.evolved(**changes) if changes else sampling
-        return TwoModelRows(self._namespace, self._model, drafts, checkpoints)
+        rows = TwoModelRows(self._namespace, self._model, self._settings)
+        rows.append(samplings, checkpoints)
+        return rows
 
     def close(self) -> None:
         """Release the weights."""

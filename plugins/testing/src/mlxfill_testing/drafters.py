@@ -43,19 +43,15 @@ class ScriptedDrafter:
     def open(
         self,
         target: TargetView,
-        sampling: DraftSampling,  # noqa: ARG002 - a script needs no sampling
+        samplings: Sequence[DraftSampling],
         checkpoints: Sequence[DraftCheckpoint | None],
     ) -> ScriptedRows:
-        """One row, new or as it was captured.
+        """Rows, new or as they were captured.
 
-        :raises DrafterError: it shall be several, or the checkpoint is another drafter's.
+        :raises DrafterError: a checkpoint is another drafter's.
         """
-        if len(checkpoints) != 1:
-            message = f"a scripted drafter has one row, not {len(checkpoints)}"
-            raise DrafterError(message)
         rows = ScriptedRows(self, target)
-        if checkpoints[0] is not None:
-            rows.restore(checkpoints[0])
+        rows.append(samplings, checkpoints)
         self.opened.append(rows)
         return rows
 
@@ -74,11 +70,30 @@ class ScriptedDrafter:
         )
 
 
-class ScriptedRows:
-    """One row.  Raises ``AssertionError`` when it is asked out of step with what it was told.
+@define
+class ScriptedRow:
+    """One of them: the tokens before the pending one, as it was told of them.
 
-    ``known``: the tokens before the pending one, as this row was told of them.  ``taps``: what
-    came with them, ``[1, len(known), n*H]`` in pieces.
+    ``taps``: what came with them, ``[1, len(known), n*H]`` in pieces; ``rounds``: its drafts.
+    """
+
+    known: list[int] = field(factory=list)
+    taps: list[mx.array] = field(factory=list)
+    rounds: list[list[int]] = field(factory=list)
+    pending: int | None = None
+
+    def take(self, ids: list[int], taps: mx.array | None) -> None:
+        """These are behind the row now."""
+        if taps is not None and ids:
+            _expect(taps.shape[1] >= len(ids), f"{len(ids)} tokens, taps {taps.shape}")
+            self.taps.append(taps[:, : len(ids)])
+        self.known.extend(ids)
+
+
+class ScriptedRows:
+    """Raises ``AssertionError`` when it is asked out of step with what it was told.
+
+    ``known``, ``taps`` and ``rounds`` are those of the first row.
     """
 
     def __init__(self, provider: ScriptedDrafter, target: TargetView) -> None:
@@ -86,92 +101,121 @@ class ScriptedRows:
         self.namespace = "scripted"
         self.tap_layers = provider.tap_layers
         self.prefill_mode = provider.prefill_mode
-        self.known: list[int] = []
-        self.taps: list[mx.array] = []
-        self.rounds: list[list[int]] = []
+        self.rows: list[ScriptedRow] = []
         self.closed = False
-        self._pending: int | None = None
 
     @property
     def row_count(self) -> int:
-        """Always one."""
-        return 1
+        """Rows at present."""
+        return len(self.rows)
+
+    @property
+    def known(self) -> list[int]:
+        """Of the first row."""
+        return self.rows[0].known
+
+    @property
+    def taps(self) -> list[mx.array]:
+        """Of the first row."""
+        return self.rows[0].taps
+
+    @property
+    def rounds(self) -> list[list[int]]:
+        """Of the first row."""
+        return self.rows[0].rounds
 
     def prefill(self, tokens: mx.array, context: mx.array | None = None) -> None:
-        """Take ``[1, L]`` prompt tokens and their taps."""
-        self._take(_row(tokens), context)
+        """Take ``[B, L]`` prompt tokens and their taps."""
+        self._take(tokens, [tokens.shape[1]] * len(self.rows), context)
 
     def draft(
-        self, pending: Sequence[int], depth: int, positions: Sequence[int]
+        self, pending: Sequence[int | None], depth: int, positions: Sequence[int]
     ) -> list[list[int]] | mx.array:
-        """Up to ``depth`` ids of the script."""
+        """Up to ``depth`` ids of the script; an array where all rows draft as many."""
         import mlx.core as mx
 
-        _expect(list(positions) == [len(self.known) + 1], f"position {positions} is out of step")
         script, chance = self.provider.script, self.provider.chance
-        (self._pending,) = pending
-        wanted = script.random.randint(1, depth) if script.random.random() < chance else 0
-        ids = script.guess(positions[0], wanted)
-        self.rounds.append(ids)
-        return mx.array([ids], mx.uint32) if self.provider.on_device and ids else [ids]
+        drafts: list[list[int]] = []
+        for row, last, position in zip(self.rows, pending, positions, strict=True):
+            _expect(row.pending is None, "a round began before the last one ended")
+            row.pending = last
+            if last is None:
+                drafts.append([])
+                continue
+            _expect(position == len(row.known) + 1, f"position {position} is out of step")
+            wanted = script.random.randint(1, depth) if script.random.random() < chance else 0
+            drafts.append(script.guess(position, wanted))
+            row.rounds.append(drafts[-1])
+            row.pending = last if drafts[-1] else None
+        even = self.provider.on_device and len(set(map(len, drafts))) == 1 and drafts[0]
+        return mx.array(drafts, mx.uint32) if even else drafts
 
     def commit(self, accepted: Sequence[Sequence[int]], context: mx.array | None = None) -> None:
-        """The pending token and all but the newest of ``accepted`` are behind this row now."""
-        (entered,) = accepted
-        pending, self._pending = self._pending, None
-        _expect(pending is not None, "a round ended that never began")
-        self._take([pending, *entered[:-1]] if pending is not None else [], context)
+        """The pending token and all but the newest of ``accepted`` are behind each row now."""
+        self._expect_taps(context)
+        for at, (row, entered) in enumerate(zip(self.rows, accepted, strict=True)):
+            pending, row.pending = row.pending, None
+            _expect((pending is None) == (not entered), "a round ended that never began")
+            if pending is not None:
+                row.take([pending, *entered[:-1]], _of(context, at))
 
     def consume(
         self, tokens: mx.array, lengths: Sequence[int], context: mx.array | None = None
     ) -> None:
-        """Take ``[1, L]`` tokens that others chose."""
-        (length,) = lengths
-        self._take(_row(tokens)[:length], context)
+        """Take ``[B, L]`` tokens that others chose."""
+        self._take(tokens, lengths, context)
 
-    def append(self, checkpoints: Sequence[DraftCheckpoint | None]) -> None:
-        """Not with one row."""
-        raise NotImplementedError
+    def _take(self, tokens: mx.array, lengths: Sequence[int], context: mx.array | None) -> None:
+        self._expect_taps(context)
+        ids: Any = tokens.tolist()
+        for at, (row, length) in enumerate(zip(self.rows, lengths, strict=True)):
+            row.take(ids[at][:length], _of(context, at))
+
+    def append(
+        self,
+        samplings: Sequence[DraftSampling],
+        checkpoints: Sequence[DraftCheckpoint | None],
+    ) -> None:
+        """Rows join.  A script needs no sampling, but each has one."""
+        _expect(len(samplings) == len(checkpoints), "rows and samplings differ in number")
+        self.rows += [self._restored(checkpoint) for checkpoint in checkpoints]
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Not with one row."""
-        raise NotImplementedError
+        """Only these rows remain."""
+        self.rows = [self.rows[row] for row in rows]
 
     def capture(self, row: int) -> DraftCheckpoint:
         """What the row was told: ``known`` ``[L]`` int32, and ``taps`` ``[1, L, n*H]``."""
         import mlx.core as mx
 
-        _expect(row == 0, f"there is no row {row}")
-        tensors = {"known": mx.array(self.known, mx.int32)}
-        if self.taps:
-            tensors["taps"] = mx.concatenate(self.taps, axis=1)
-        return DraftCheckpoint(self.namespace, len(self.known), tensors)
-
-    def restore(self, checkpoint: DraftCheckpoint) -> None:
-        """Know what a captured row knew.  Raises ``DrafterError`` for that of another drafter."""
-        if checkpoint.namespace != self.namespace:
-            message = f"a checkpoint of {checkpoint.namespace!r} is none of {self.namespace!r}"
-            raise DrafterError(message)
-        self.known = list(_row(checkpoint.tensors["known"][None]))
-        self.taps = [checkpoint.tensors["taps"]] if "taps" in checkpoint.tensors else []
+        told = self.rows[row]
+        tensors = {"known": mx.array(told.known, mx.int32)}
+        if told.taps:
+            tensors["taps"] = mx.concatenate(told.taps, axis=1)
+        return DraftCheckpoint(self.namespace, len(told.known), tensors)
 
     def close(self) -> None:
         """Note it."""
         self.closed = True
 
-    def _take(self, ids: list[int], context: mx.array | None) -> None:
-        if context is None:
-            _expect(not self.tap_layers, "no taps came with the tokens")
-        else:
-            _expect(context.shape[1] == len(ids), f"{len(ids)} tokens, taps {context.shape}")
-            self.taps.append(context)
-        self.known.extend(ids)
+    def _restored(self, checkpoint: DraftCheckpoint | None) -> ScriptedRow:
+        """What a captured row knew.  Raises ``DrafterError`` for that of another drafter."""
+        if checkpoint is None:
+            return ScriptedRow()
+        if checkpoint.namespace != self.namespace:
+            message = f"a checkpoint of {checkpoint.namespace!r} is none of {self.namespace!r}"
+            raise DrafterError(message)
+        known: Any = checkpoint.tensors["known"].tolist()
+        taps = [checkpoint.tensors["taps"]] if "taps" in checkpoint.tensors else []
+        return ScriptedRow(list(known), taps)
+
+    def _expect_taps(self, context: mx.array | None) -> None:
+        _expect((context is None) == (not self.tap_layers), "no taps came with the tokens")
 
 
-def _row(tokens: mx.array) -> list[int]:
-    """The ids of ``[1, L]`` tokens."""
-    rows: Any = tokens.tolist()
-    return list(rows[0])
+def _of(context: mx.array | None, row: int) -> mx.array | None:
+    """``[1, S, n*H]`` of one row."""
+    return None if context is None else context[row : row + 1]
 
 
 def _expect(condition: bool, message: str) -> None:

@@ -3,7 +3,7 @@
 ::
 
     site = FakeSite(folder)                 # a folder on sys.path
-    site.add("again", "MLXFILL_API = 1")    # now mlxfill-again 1.0 is installed
+    site.add("again", "MLXFILL_API = 2")    # now mlxfill-again 1.0 is installed
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-HEADER = "import mlxfill\nMLXFILL_API = 1\n"
+HEADER = "import mlxfill\nMLXFILL_API = 2\n"
 """How the module of a working plugin begins."""
 
 

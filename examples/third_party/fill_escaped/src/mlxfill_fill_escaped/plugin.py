@@ -10,7 +10,7 @@ from attrs import field, frozen, validators
 
 from mlxfill import Policy, Proposal, ProposalSource, Request, TokenView, hookimpl, rules
 
-MLXFILL_API = 1
+MLXFILL_API = 2
 ORIGIN = "escaped"
 MOST_CHARACTERS = 20_000
 """Characters of a prompt that are escaped, from its end: more would delay the first token."""

@@ -39,6 +39,8 @@ METHODS = ("prefill", "draft", "commit", "consume", "append", "keep", "capture",
 SAMPLINGS = (Sampling(seed=1), Sampling(seed=2, temperature=0.9))
 ENGINE_EXAMPLES = 16
 MOST_ROWS = 4
+SITS_OUT = 192
+"""Bytes from which on a row sits a round out: a quarter of them."""
 IDS = [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 30, VOCAB - 2, VOCAB - 1]
 """Few tokens, so that they repeat, and the last ones of the vocabulary."""
 
@@ -64,6 +66,11 @@ class Act:
     def ids(self) -> list[int]:
         """Three tokens for each row."""
         return [IDS[byte % len(IDS)] for byte in self.chosen[MOST_ROWS:]]
+
+    def out(self, rows: int) -> list[bool]:
+        """Which of the first rows sit a round out; never all of them."""
+        out = [byte >= SITS_OUT for byte in self.chosen[:rows]]
+        return [False] * rows if all(out) else out
 
 
 @frozen
@@ -165,7 +172,7 @@ class _Battery:
         with blamed(told, "making the provider"):
             provider = factory(target)
             _check_provider(provider, target, told)
-            rows = provider.open(target, Chooser(SAMPLINGS[0]), [None])
+            rows = provider.open(target, [Chooser(SAMPLINGS[0])], [None])
             _check_rows(rows, target, told)
         width = target.hidden_size * len(rows.tap_layers)
         full = rows.prefill_mode == "full"
@@ -205,7 +212,7 @@ class _Battery:
         """Foreign checkpoints, after a short prompt and a longer one."""
         for prompt in ([0, 1], [3, 1, 4, 1, 5, 9]):
             batch = self.alone(prompt)
-            check_refusals(batch.rows, batch.capture(0), batch.breach)
+            check_refusals(batch.rows, batch.setting.sampling, batch.capture(0), batch.breach)
             batch.end()
 
     def play(self, story: DraftStory, report: Conformance) -> None:
@@ -222,7 +229,7 @@ class _Battery:
 def _do(batch: Batch, act: Act, full: bool) -> None:
     rows = len(batch.members)
     if act.what == "round":
-        batch.round(act.depth, act.numbers[:rows], act.ids[:rows])
+        batch.round(act.depth, act.numbers[:rows], act.ids[:rows], act.out(rows))
     elif act.what == "consume" and batch.setting.provider.supports_external_tokens:
         batch.consume([act.ids[at : at + n] for at, n in enumerate(act.numbers[:rows])])
     elif act.what == "keep":
@@ -233,7 +240,7 @@ def _do(batch: Batch, act: Act, full: bool) -> None:
         batch.capture(act.numbers[0] % rows)
     elif act.what == "restore":
         batch.restore()
-        batch.round(act.depth, act.numbers[:rows], act.ids[:rows])
+        batch.round(act.depth, act.numbers[:rows], act.ids[:rows], act.out(rows))
 
 
 def _check_provider(provider: Any, target: TargetView, told: Callable[[str], Breach]) -> None:  # noqa: ANN401

@@ -29,7 +29,7 @@ class Setting:
 
     def open(self, checkpoints: Sequence[DraftCheckpoint | None]) -> DraftRows:
         """New rows."""
-        return self.provider.open(self.target, self.sampling, checkpoints)
+        return self.provider.open(self.target, [self.sampling] * len(checkpoints), checkpoints)
 
 
 @define
@@ -92,14 +92,21 @@ class Batch:
 
     # --- what the loop does -------------------------------------------------------------
 
-    def round(self, depth: int, accepted: Sequence[int], fresh: Sequence[int]) -> list[list[int]]:
+    def round(
+        self, depth: int, accepted: Sequence[int], fresh: Sequence[int], out: Sequence[bool] = ()
+    ) -> list[list[int]]:
         """Draft, keep ``accepted[b]`` of each row's drafts, then a fresh token each.
+
+        Rows that are ``out`` sit it out.
 
         :returns: the drafts; where all are empty, nothing entered.
         """
-        together = self._draft(self.rows, self.members, depth)
+        out = out or [False] * len(self.members)
+        together = self._draft(self.rows, self.members, depth, out)
         for at, (row, mine) in enumerate(zip(self.members, together, strict=True)):
-            (single,) = self._draft(row.alone, [row], depth)
+            if out[at]:
+                continue
+            (single,) = self._draft(row.alone, [row], depth, [False])
             if single != mine:
                 twin = "never stopped" if self.stopped else "alone"
                 raise self.breach(
@@ -113,18 +120,24 @@ class Batch:
             return together
         kept = [min(n, len(ids)) for n, ids in zip(accepted, together, strict=True)]
         self.kept += sum(kept)
-        entered = [[*ids[:n], new] for ids, n, new in zip(together, kept, fresh, strict=True)]
-        self.log.append(f"a round at depth {depth} that kept {kept} drafts")
+        entered = [
+            [] if sits else [*ids[:n], new]
+            for ids, n, new, sits in zip(together, kept, fresh, out, strict=True)
+        ]
+        sitting = [at for at, sits in enumerate(out) if sits]
+        without = f", without rows {sitting}" if sitting else ""
+        self.log.append(f"a round at depth {depth} that kept {kept} drafts{without}")
         windows = [[*row.tokens, *ids] for row, ids in zip(self.members, together, strict=True)]
         starts = [len(row.tokens) - 1 for row in self.members]
         with blamed(self.breach, "commit()"):
             self.rows.commit(entered, self.context(windows, starts))
         for row, ids, new in zip(self.members, together, entered, strict=True):
-            self._commit_alone(row, ids, new)
+            if new:
+                self._commit_alone(row, ids, new)
         for row, ids, new in zip(self.members, together, entered, strict=True):
             row.tokens += new
             row.drafted |= bool(ids)
-            row.told |= not ids
+            row.told |= bool(new) and not ids
         self.check_rows()
         return together
 
@@ -173,7 +186,7 @@ class Batch:
         other = Batch.begin(self.setting, [prompt])
         checkpoint = other.capture(0)
         with blamed(self.breach, "append()"):
-            self.rows.append([checkpoint])
+            self.rows.append([self.setting.sampling], [checkpoint])
         self.members.append(other.members[0])
         self.check_rows()
 
@@ -227,7 +240,7 @@ class Batch:
         behind = row.tokens[:-1]
         with blamed(self.breach, "prefill()"):
             other.prefill(mx.array([behind]), self.context([behind]))
-        (due,) = self._draft(other, [row], depth)
+        (due,) = self._draft(other, [row], depth, [False])
         with blamed(self.breach, "close()"):
             other.close()
         if due != drafts:
@@ -250,11 +263,14 @@ class Batch:
             with blamed(self.breach, "consume()"):
                 row.alone.consume(pending, [1], self.context([row.tokens], [start]))
 
-    def _draft(self, rows: DraftRows, members: Sequence[Row], depth: int) -> list[list[int]]:
-        pending = [row.tokens[-1] for row in members]
+    def _draft(
+        self, rows: DraftRows, members: Sequence[Row], depth: int, out: Sequence[bool]
+    ) -> list[list[int]]:
+        pending = [None if sits else row.tokens[-1] for row, sits in zip(members, out, strict=True)]
         with blamed(self.breach, "draft()"):
             answer = rows.draft(pending, depth, [len(row.tokens) for row in members])
-            drafts = self._read(answer, len(members))
+            read = self._read(answer, len(members))
+            drafts = [[] if sits else ids for ids, sits in zip(read, out, strict=True)]
         for at, ids in enumerate(drafts):
             self._check_ids(ids, at, depth)
         return drafts

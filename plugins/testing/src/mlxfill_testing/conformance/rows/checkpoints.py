@@ -16,6 +16,7 @@ from mlxfill_testing.conformance.words import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from mlxfill import DraftRows, DraftSampling
     from mlxfill_testing.conformance.breach import Breach
 
     Told = Callable[[str], Breach]
@@ -71,12 +72,14 @@ def foreign(checkpoint: DraftCheckpoint) -> Iterator[tuple[str, DraftCheckpoint]
         yield "without its tensors", evolve(checkpoint, tensors={})
 
 
-def check_refusals(rows: Any, checkpoint: DraftCheckpoint, told: Told) -> None:  # noqa: ANN401
+def check_refusals(
+    rows: DraftRows, sampling: DraftSampling, checkpoint: DraftCheckpoint, told: Told
+) -> None:
     """Raise a breach unless ``rows`` refuses what is foreign, and is as it was afterwards."""
     before = rows.row_count
     for words, wrong in foreign(checkpoint):
         try:
-            rows.append([wrong])
+            rows.append([sampling], [wrong])
         except DrafterError:
             pass
         except KeyboardInterrupt:
