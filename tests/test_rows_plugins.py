@@ -184,11 +184,16 @@ def test_later_turns_of_sessions_in_rows_are_those_of_fresh_runs(company: str) -
     tools = {name: list(ask.tools) for name, ask in chosen.items()}
     for number in range(2):
         replies = turn(company, talks, tools)
+        cached: dict[str, int] = {}
         for (name, talk), result in zip(talks.items(), replies, strict=True):
             fresh = plain().generate(list(talk), tools=tools[name], max_tokens=30)
             assert result.faults == []
             assert (result.tokens, result.text) == (fresh.tokens, fresh.text)
-            assert (result.stats.cached_tokens > 0) == (number > 0), name
+            cached[name] = result.stats.cached_tokens
+        assert any(cached.values()) == (number > 0), cached
+        # Where the thought is left out of the next prompt, a head may rather have it read again.
+        assert number == 0 or company == "fills and head" or all(cached.values()), cached
+        for talk, result in zip(talks.values(), replies, strict=True):
             talk += [
                 {"role": "assistant", "content": result.text},
                 {"role": "user", "content": f"And then, after {number}?"},

@@ -76,4 +76,4 @@ def test_the_entry_point_imports_no_heavy_library() -> None:
         "print(sorted(heavy & set(sys.modules)), plugin.MLXFILL_API)"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["[]", "1"]
+    assert run.stdout.split() == ["[]", "2"]

@@ -3,7 +3,7 @@
 ::
 
     session      the sources of a request: asked, clamped, told the outcome
-    drafter      the drafter of an engine, and what its drafts cost
     drafting     the drafter's part of a request
+    group        sequences that draft together
     catching_up  telling a drafter of tokens that others chose
 """
