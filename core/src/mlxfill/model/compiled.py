@@ -29,9 +29,10 @@ class CompiledForward:
         forward = CompiledForward(lambda ids, cache: model(ids, cache=cache)[:, -1])
         logits = forward(ids, cache=cache)      # ids [1, L]; the cache holds them afterwards
 
-    The first answer is compared with the function's own.  A function that differs or cannot be
-    traced runs as it is, and so do long inputs and other kinds of cache.  Weights are part of the
-    graph: make a new one when they change.
+    The entries of a ``BatchedCache`` will do as well, for ``[B, L]`` ids.  The first answer is
+    compared with the function's own.  A function that differs or cannot be traced runs as it is,
+    and so do long inputs and other kinds of cache.  Weights are part of the graph: make a new one
+    when they change.
     """
 
     # The forward of a small model costs more in its hundreds of operations, each built and
@@ -51,19 +52,25 @@ class CompiledForward:
     def __call__(self, *arrays: mx.array, cache: list[Any]) -> Any:  # noqa: ANN401
         """Lazily what the function answers; ``cache`` holds the L tokens of the arrays then."""
         fresh = arrays[0].shape[1]
-        if self._refused or not _fits(cache, fresh):
+        rows = _rows(cache)
+        if self._refused or fresh > MOST_IDS or not (rows or _alike_filled(cache)):
             return self._function(*arrays, cache=cache)
         for entry in cache:
-            reserve(entry, fresh)
+            entry.reserve(capacity, fresh) if rows else reserve(entry, fresh)
         if not self._proved:
             return self._prove(arrays, cache)
         answer, written = self._run(arrays, cache)
         for entry, (keys, values) in zip(cache, written, strict=True):
-            entry.keys, entry.values = keys, values
-            entry.offset += fresh
+            if rows:
+                entry.written((keys, values), fresh)
+            else:
+                entry.keys, entry.values = keys, values
+                entry.offset += fresh
         return answer
 
     def _run(self, arrays: tuple[mx.array, ...], cache: list[Any]) -> Any:  # noqa: ANN401
+        if _rows(cache):
+            return self._compiled(arrays, cache[0].offset, [tuple(e.arrays) for e in cache])
         buffers = [(entry.keys, entry.values) for entry in cache]
         return self._compiled(arrays, mx.array([cache[0].offset], mx.int32), buffers)
 
@@ -73,7 +80,8 @@ class CompiledForward:
         offset: mx.array,
         buffers: Sequence[tuple[mx.array, mx.array]],
     ) -> tuple[Any, list[tuple[mx.array, mx.array]]]:
-        cache = [_Buffers(keys, values, offset) for keys, values in buffers]
+        kind = _Buffers if offset.shape[0] == 1 else _RowBuffers
+        cache = [kind(keys, values, offset) for keys, values in buffers]
         answer = self._function(*arrays, cache=cache)
         return answer, [(entry.keys, entry.values) for entry in cache]
 
@@ -121,6 +129,37 @@ class _Buffers:
         return mask if window_size is None else mask & (last < at + window_size)
 
 
+class _RowBuffers:
+    """The same for several rows, each with an offset of its own: ``[B]``."""
+
+    def __init__(self, keys: mx.array, values: mx.array, offset: mx.array) -> None:
+        self.keys, self.values, self.offset = keys, values, offset
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Write ``[B, H, L, D]`` behind what each row has; answers the whole buffers."""
+        size = keys.shape[2]
+        at = (self.offset[:, None] + mx.arange(size))[:, None, :, None]
+        self.keys, self.values = (
+            mx.put_along_axis(buffer, mx.broadcast_to(at, fresh.shape), fresh, axis=2)
+            for buffer, fresh in ((self.keys, keys), (self.values, values))
+        )
+        self.offset = self.offset + size
+        return self.keys, self.values
+
+    def make_mask(
+        self,
+        size: int,
+        window_size: int | None = None,
+        *,
+        return_array: bool = False,  # noqa: ARG002 - it is always one
+    ) -> mx.array:
+        """``[B, 1, L, capacity]``: what each of the next ``size`` tokens may see."""
+        at = mx.arange(self.keys.shape[2])
+        last = (self.offset[:, None] + mx.arange(size))[:, None, :, None]
+        mask = at <= last
+        return mask if window_size is None else mask & (last < at + window_size)
+
+
 def reserve(entry: KVCache, fresh: int) -> None:
     """Make room for ``fresh`` more tokens; sizes are few, so that few graphs are traced."""
     keys, values = cast("mx.array", entry.keys), cast("mx.array", entry.values)
@@ -137,12 +176,17 @@ def capacity(tokens: int) -> int:
     return -(-tokens // page) * page
 
 
-def _fits(cache: list[Any], fresh: int) -> bool:
-    """Whether the cache is of plain buffers in step, and the input short."""
-    return fresh <= MOST_IDS and all(
+def _alike_filled(cache: list[Any]) -> bool:
+    """Whether the cache is of plain buffers that hold equally many tokens."""
+    return all(
         type(entry) is KVCache and entry.keys is not None and entry.offset == cache[0].offset
         for entry in cache
     )
+
+
+def _rows(cache: list[Any]) -> bool:
+    """Whether the cache is of plain rows of several sequences."""
+    return all(getattr(entry, "plain", False) and len(entry.arrays) > 0 for entry in cache)
 
 
 def _alike(compiled: mx.array, own: mx.array) -> bool:

@@ -15,7 +15,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Entry = TypeVar("Entry", bound="RowKV")
 
@@ -76,6 +76,8 @@ class RowKV:
     """
 
     window: int | None = None
+    plain = True
+    """Whether the arrays are keys and values as they are, and each row sees all of its own."""
 
     def __init__(self, lengths: Lengths, arrays: Sequence[mx.array] = ()) -> None:
         """``arrays`` of the rows of ``lengths``; none yet for a batch without rows."""
@@ -145,6 +147,21 @@ class RowKV:
     def _narrower(self, asked: int | None) -> int | None:
         limits = [w for w in (asked, self.window) if w is not None]
         return min(limits, default=None)
+
+    # --- a compiled forward -----------------------------------------------------------------
+
+    def reserve(self, size: Callable[[int], int], fresh: int) -> None:
+        """Make room for ``fresh`` more ids: buffers of ``size(n)`` slots for n tokens."""
+        need = self._longest() + fresh
+        if need > self.arrays[0].shape[2] or size(need) < self.arrays[0].shape[2]:
+            slots = size(need)
+            self.arrays = [
+                _longer(array[:, :, :slots], slots - array.shape[2]) for array in self.arrays
+            ]
+
+    def written(self, arrays: Sequence[mx.array], fresh: int) -> None:
+        """``fresh`` ids were written after each row, into copies of the arrays."""
+        self.arrays, self._ahead = list(arrays), fresh
 
     # --- rows -----------------------------------------------------------------------------
 
@@ -228,6 +245,8 @@ class RowKV:
 class RowQuantizedKV(RowKV):
     """The same with mlx-lm's quantized keys and values: packed, scales and biases of each."""
 
+    plain = False
+
     def __init__(
         self, lengths: Lengths, arrays: Sequence[mx.array] = (), *, bits: int, group_size: int
     ) -> None:
@@ -274,6 +293,8 @@ class RowSlidingKV(RowKV):
     Older ones stay until they are many, out of sight, so that no row has to move in a round and
     a refused tail is taken back without a copy.  ``starts[b]``: the token in row b's slot 0.
     """
+
+    plain = False
 
     def __init__(
         self,

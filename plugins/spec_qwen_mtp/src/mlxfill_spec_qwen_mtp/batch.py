@@ -55,11 +55,9 @@ class Batch:
         tokens, states = _padded(window, max(counts))
         drafts: list[mx.array] = []
         for step in range(depth):
-            last = mx.array([max(count - 1, 0) for count in counts])[:, None, None]
-            every = self._head.step(tokens, states, self._cache.entries)
+            entries = self._cache.entries
+            states, logits = self._head.guess_rows(tokens, states, counts, entries)
             self._cache.advance(counts)
-            states = mx.take_along_axis(every, last, axis=1)
-            logits = self._head.logits(states)
             tokens = self._drawn(logits, [position + step for position in positions])
             drafts.append(tokens)
             counts = [int(drafts_too) for drafts_too in self._drafting]

@@ -31,6 +31,7 @@ class Head:
         self._rows = None if vocabulary is None else target.head_rows(vocabulary)
         self._ids = None if vocabulary is None else mx.array(vocabulary)
         self._compiled = CompiledForward(self._guess)
+        self._compiled_rows = CompiledForward(self._guess_rows)
 
     def guess(
         self, tokens: mx.array, hidden: mx.array, cache: list[KVCache]
@@ -43,6 +44,20 @@ class Head:
         self, tokens: mx.array, hidden: mx.array, cache: list[KVCache]
     ) -> tuple[mx.array, mx.array]:
         state = self.step(tokens, hidden, cache)[:, -1:]
+        return state, self.logits(state)
+
+    def guess_rows(
+        self, tokens: mx.array, hidden: mx.array, counts: Sequence[int], cache: list[KVCache]
+    ) -> tuple[mx.array, mx.array]:
+        """The same of several rows: ``[B, 1, H]`` and ``[B, V]`` after each row's ``counts[b]``."""
+        last = mx.array([max(count - 1, 0) for count in counts])[:, None, None]
+        state, logits = self._compiled_rows(tokens, hidden, last, cache=cache)
+        return state, logits
+
+    def _guess_rows(
+        self, tokens: mx.array, hidden: mx.array, last: mx.array, cache: list[KVCache]
+    ) -> tuple[mx.array, mx.array]:
+        state = mx.take_along_axis(self.step(tokens, hidden, cache), last, axis=1)
         return state, self.logits(state)
 
     def step(self, tokens: mx.array, hidden: mx.array, cache: list[KVCache]) -> mx.array:

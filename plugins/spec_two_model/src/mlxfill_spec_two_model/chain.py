@@ -28,6 +28,7 @@ class DraftModel:
         self.vocab_size: int = model(mx.zeros((1, 1), mx.int32)).shape[-1]
         self._target = target_vocab_size
         self._compiled = CompiledForward(self._logits)
+        self._compiled_rows = CompiledForward(self._row_logits)
 
     def new_cache(self) -> list[Any]:
         """An empty prompt cache of any kind that mlx-lm knows."""
@@ -41,6 +42,10 @@ class DraftModel:
     def forward_rows(self, ids: mx.array, counts: Sequence[int], cache: list[Any]) -> mx.array:
         """``[B, L]`` ids to the logits ``[B, V]`` after the first ``counts[b]`` of each row."""
         last = mx.array([max(count - 1, 0) for count in counts])[:, None, None]
+        logits: mx.array = self._compiled_rows(ids, last, cache=cache)
+        return logits
+
+    def _row_logits(self, ids: mx.array, last: mx.array, cache: list[Any]) -> mx.array:
         every: mx.array = self.model(self._known(ids), cache=cache)
         return self._sized(mx.take_along_axis(every, last, axis=1)[:, 0, :])
 
