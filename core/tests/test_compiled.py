@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm.models.cache import make_prompt_cache
 
-from mlxfill import CompiledForward
+from mlxfill import BatchedCache, CompiledForward
 from mlxfill.model.compiled import PAGE, capacity
 from mlxfill_testing import VOCAB, differences, shared_model
 
@@ -43,6 +43,13 @@ def compiled(name: str) -> tuple[Counting, CompiledForward]:
     return function, CompiledForward(function)
 
 
+@cache
+def compiled_rows() -> tuple[Counting, CompiledForward]:
+    """The same for rows: a graph is compared with the function at its first answer only."""
+    function = Counting("llama")
+    return function, CompiledForward(function)
+
+
 @pytest.mark.parametrize("name", ["llama", "qwen3_moe"])
 @settings(max_examples=20)
 @given(
@@ -61,6 +68,52 @@ def test_any_story_of_forwards_and_trims_ends_alike(
         for entry in (*ours, *theirs):
             entry.trim(min(back, count))
     assert differences(ours, theirs) == []
+
+
+@settings(max_examples=20)
+@given(
+    starts=st.lists(st.sampled_from([1, 5, PAGE - 2, PAGE + 3]), min_size=2, max_size=4),
+    story=st.lists(
+        st.tuples(st.integers(1, 4), st.lists(st.integers(0, 4), min_size=4, max_size=4)),
+        min_size=1,
+        max_size=5,
+    ),
+    leaves=st.booleans(),
+)
+def test_rows_of_a_batch_hold_what_they_would_hold_alone(
+    starts: list[int], story: list[tuple[int, list[int]]], leaves: bool
+) -> None:
+    """Whatever each row keeps of a forward, compiled or not; one may leave on the way."""
+    function, forward = compiled_rows()
+    alone = [function.filled(start) for start in starts]
+    batch = BatchedCache()
+    batch.join([function.filled(start) for start in starts[:-1]])
+    batch.join([function.filled(starts[-1])])
+    for at, (count, kept) in enumerate(story):
+        tokens = mx.concatenate([ids(count, at + 3 * row) for row in range(len(alone))])
+        together = forward(tokens, cache=batch.entries)
+        keeps = [min(n, count) for n in kept[: len(alone)]]
+        batch.advance([count] * len(alone))
+        batch.rewind([count - n for n in keeps])
+        for row, held in enumerate(alone):
+            own = function(tokens[row : row + 1], cache=held)
+            assert mx.allclose(together[row : row + 1], own, atol=1e-4)
+            for entry in held:
+                entry.trim(count - keeps[row])
+        if leaves and at == 0:
+            batch.keep(range(1, len(alone)))
+            alone = alone[1:]
+    assert batch.held == [held[0].offset for held in alone]
+    for row, held in enumerate(alone):
+        for mine, own in zip(batch.extract(row), held, strict=True):
+            for ours, theirs in zip(mine.state[:2], own.state[:2], strict=True):
+                assert mx.allclose(ours[:, :, : mine.offset], theirs[:, :, : own.offset], atol=1e-4)
+
+
+def test_only_plain_filled_caches_are_rows_of_a_batch() -> None:
+    fits = {name: BatchedCache.fits(Counting(name).filled(3)) for name in ("llama", "mamba2")}
+    assert fits == {"llama": True, "mamba2": False}
+    assert not BatchedCache.fits(make_prompt_cache(shared_model("llama")))
 
 
 def test_a_shape_is_traced_once() -> None:

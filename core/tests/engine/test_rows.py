@@ -22,6 +22,7 @@ from mlxfill_testing import (
     Guest,
     Script,
     ScriptedDrafter,
+    ScriptedRows,
     ScriptedSource,
     contents,
     engine_with,
@@ -242,6 +243,38 @@ def test_forwards_are_shared() -> None:
         results = engine.generate_batch(requests)
     assert len({tuple(result.tokens) for result in results}) == 1
     assert calls < 4 * 2 + 60  # alone they would need 4 * 41
+
+
+def test_sequences_that_are_decoded_together_draft_together() -> None:
+    """One call of a drafter a round, for all that draft: its rows are those of the others, too."""
+    asked: list[int] = []
+
+    class Counted(ScriptedRows):
+        def draft(self, pending: Any, depth: int, positions: Any) -> Any:
+            asked.append(sum(each is not None for each in pending))
+            return super().draft(pending, depth, positions)
+
+    class Provider(ScriptedDrafter):
+        def open(self, target: Any, samplings: Any, checkpoints: Any) -> ScriptedRows:
+            rows = Counted(self, target)
+            rows.append(samplings, checkpoints)
+            return rows
+
+    truth = [*PROMPTS[0], *alone("llama", 0, 0).tokens]
+    guest = Guest(drafter=Provider(script=Script(truth, 1.0)))
+    with engine_with(shared_model("llama"), guest) as engine:
+        scheduler = RowScheduler(engine)
+        runs = [opened(engine, prompt, 0, LONGEST) for prompt in range(3)]
+        for run in runs:
+            scheduler.add(run)
+        rounds = 0
+        while len(scheduler):
+            scheduler.round()
+            rounds += 1
+        for prompt, run in enumerate(runs):
+            checked(run.result(), alone("llama", prompt, 0), LONGEST)
+    assert max(asked) == len(runs)
+    assert len(asked) <= rounds
 
 
 def planted(when: Callable[..., bool]) -> Callable[..., Any]:
