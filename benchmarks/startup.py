@@ -1,6 +1,10 @@
-"""Measure how long `mlxfill --help` and finding plugins take, with none and with 50 installed.
+"""Measure how long `mlxfill --help`, finding plugins, and a reply of a few tokens take.
 
-    python benchmarks/startup.py [--rounds N] [--plugins N]
+    python benchmarks/startup.py [--rounds N] [--plugins N] [--model FOLDER ...]
+
+With ``--model`` it asks that model for 8 tokens by `mlxfill generate` and by `mlx_lm.generate`, a
+process each, in turns: wall seconds, and those of the CPU (user and system of the process), which
+say more on a machine that others use.
 
 The plugins are dummies in a temporary folder: metadata with a long README, a command and a module
 with one hook each.  Every measurement is a process of its own; the rounds are interleaved, so
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -25,6 +30,9 @@ if TYPE_CHECKING:
 
 HELP_REACH, DISCOVERY_REACH = 0.25, 0.050
 """Seconds that the help page and discovery may take."""
+
+TOKENS, PROMPT = 8, "Which files changed?"
+"""Of the reply that is compared with mlx-lm's."""
 
 METADATA = """\
 Metadata-Version: 2.4
@@ -96,6 +104,36 @@ def run(arguments: list[str], folder: Path) -> str:
     ).stdout
 
 
+def cpu_and_wall(command: list[str]) -> tuple[float, float]:
+    """Seconds of the CPU and of the clock that a command takes."""
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own command
+    wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
+
+
+def print_reply(model: Path, rounds: int) -> None:
+    """Compare a short reply with mlx-lm's; the first round, which warms up, is left out."""
+    ask = ["--model", str(model), "--max-tokens", str(TOKENS)]
+    sides = {
+        "mlxfill": [sys.executable, "-m", "mlxfill", "generate", *ask, PROMPT],
+        "mlx-lm": [sys.executable, "-m", "mlx_lm", "generate", *ask, "--prompt", PROMPT],
+    }
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+    for number in range(rounds + 1):
+        turns = list(sides.items())
+        for name, command in turns if number % 2 else reversed(turns):
+            seconds[name].append(cpu_and_wall(command))
+    load = os.getloadavg()[0]
+    print(f"\n{TOKENS} tokens of {model}, load {load:.1f} on {os.cpu_count()} cores")
+    for at, what in enumerate(("CPU", "wall")):
+        ours, theirs = ([pair[at] for pair in seconds[name][1:]] for name in sides)
+        ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+        medians = [statistics.median(each) for each in (ours, theirs)]
+        line = f"mlxfill{medians[0]:7.2f} s   mlx-lm{medians[1]:7.2f} s   ratio {ratio:.2f}"
+        print(f"{what:5}{line}")
+
+
 def measure(rounds: int, count: int) -> dict[str, list[float]]:
     """Seconds of every row, one value a round; the first round, which warms up, is left out."""
     with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryDirectory() as full:
@@ -118,7 +156,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the start-up of mlxfill.")
     parser.add_argument("--rounds", type=int, default=15, help="default: 15")
     parser.add_argument("--plugins", type=int, default=50, help="default: 50")
+    parser.add_argument(
+        "--model", type=Path, action="append", default=[], help="compare a reply; may be repeated"
+    )
     options = parser.parse_args()
+    for model in options.model:
+        print_reply(model, options.rounds)
+    if options.model:
+        return
     print(f"{'row':24}{'median':>10}{'best':>10}{'reach':>10}")
     for name, values in measure(options.rounds, options.plugins).items():
         reach = HELP_REACH if name.startswith("help") else DISCOVERY_REACH

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -78,3 +80,33 @@ def test_a_request_without_tools_renders_the_template_once(
         for number in (1, 2):
             engine.generate(ASK, max_tokens=TOKENS)
             assert rendered["apply_chat_template"] == number
+
+
+def imported(*arguments: str) -> set[str]:
+    """The modules that a command imports."""
+    code = (
+        "import sys; from mlxfill.cli import main; main(sys.argv[1:]); "
+        "print('modules', *sorted(sys.modules))"
+    )
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_generating_imports_what_answers_and_nothing_else() -> None:
+    names = imported("generate", "--model", "tiny", "--max-tokens", str(TOKENS), "Hello")
+    assert {"mlxfill.cli.generate", "mlxfill.decode.loop"} <= names
+    unused = {
+        *("mlxfill.cli.chat", "mlxfill.cli.audit", "mlxfill.cli.resume", "mlxfill.cli.plugins"),
+        *("mlxfill.checkpoint.checkpoint", "mlxfill.checkpoint.content", "mlxfill.resume.keeper"),
+        *("mlxfill.batch.scheduler", "mlxfill.forward.batch_runner", "mlxfill.audit.audit"),
+        *("mlxfill_serve.app", "mlxfill_bench.measuring", "llguidance", "starlette"),
+        *("uvicorn", "matplotlib", "scipy", "hypothesis", "pytest"),
+    }
+    assert not unused & names
+
+
+def test_help_of_a_command_imports_no_other() -> None:
+    names = imported("doctor", "--help")
+    assert "mlxfill.cli.doctor.command" in names
+    assert not {"mlxfill.cli.chat", "mlxfill.cli.generate", "mlx", "transformers"} & names

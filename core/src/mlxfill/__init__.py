@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mlxfill.audit.audit import Audit, AuditedRun
+    from mlxfill.batch.scheduler import RowScheduler
     from mlxfill.chat.prompt import Prompt
+    from mlxfill.checkpoint.checkpoint import Checkpoint
     from mlxfill.cli.groups import grouped
     from mlxfill.cli.terminal.origins import painted
     from mlxfill.cli.terminal.outputs import check_output
@@ -49,12 +51,10 @@ if TYPE_CHECKING:
     )
     from mlxfill.decode.prompt_scores import PromptScores
     from mlxfill.engine import (
-        Checkpoint,
         Engine,
         Piece,
         PromptCache,
         Result,
-        RowScheduler,
         Run,
         Stats,
         load,
@@ -160,7 +160,7 @@ _HOMES = {
     "BatchedCache": "mlxfill.rows.batched",
     "CacheMark": "mlxfill.rewind.mark",
     "CacheWindow": "mlxfill.rewind.window",
-    "Checkpoint": "mlxfill.engine",
+    "Checkpoint": "mlxfill.checkpoint.checkpoint",
     "Chooser": "mlxfill.sampling",
     "CompiledForward": "mlxfill.model.compiled",
     "Config": "mlxfill.config",
@@ -172,7 +172,7 @@ _HOMES = {
     "PromptCache": "mlxfill.engine",
     "PromptScores": "mlxfill.decode.prompt_scores",
     "Result": "mlxfill.engine",
-    "RowScheduler": "mlxfill.engine",
+    "RowScheduler": "mlxfill.batch.scheduler",
     "Run": "mlxfill.engine",
     "Sampling": "mlxfill.sampling",
     "Stats": "mlxfill.engine",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from attrs import define, field
 from mlx_lm.generate import wired_limit
 
+from mlxfill.batch import MAX_ROWS
 from mlxfill.batch.prefill_queue import PrefillQueue
 from mlxfill.decode.loop import DecodeLoop
 from mlxfill.decode.sequence import Ending
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from mlxfill.model.team import RankGroup
 
     Pieces = list[tuple[Run, Piece]]
-
-MAX_ROWS = 8
 
 
 class Shared(Protocol):

@@ -32,8 +32,8 @@ class Stored:
 @grouped
 def resume(stored: Stored, output: Output) -> None:
     """Finish a reply that --checkpoint has saved; print all of it."""
+    from mlxfill.checkpoint.checkpoint import Checkpoint
     from mlxfill.cli.terminal.waiting import waiting
-    from mlxfill.engine import Checkpoint
     from mlxfill.engine.loading import load_again
 
     checkpoint = Checkpoint.load(stored.file)

@@ -16,7 +16,6 @@ import mlx.core as mx
 
 from mlxfill.decode.ledger import Ledger
 from mlxfill.decode.windows import next_windows
-from mlxfill.forward.batch_runner import BatchRunner
 from mlxfill.model.reading import ids as ids_of
 from mlxfill.model.reading import row
 from mlxfill.policy.plan import Outcome
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from collections import abc
 
     from mlxfill.decode.sequence import Emitted, Sequence
+    from mlxfill.forward.batch_runner import BatchRunner
     from mlxfill.forward.runner import TargetRunner, VerifyResult, Window
     from mlxfill.model.reading import Stream
     from mlxfill.model.target import Target
@@ -45,7 +45,8 @@ class DecodeLoop:
         """``sequences`` are settled; ``stream``: where the target computes."""
         self.sequences: list[Sequence] = []
         self.failures: dict[Sequence, Exception] = {}
-        self._runner: TargetRunner | BatchRunner = sequences[0].forwarder
+        self._alone: TargetRunner = sequences[0].forwarder
+        self._batch: BatchRunner | None = None
         self._target, self._stream = target, stream
         self._flight: tuple[mx.array, mx.array | abc.Sequence[mx.array]] | None = None
         self._waits = self._rewound = False
@@ -57,7 +58,11 @@ class DecodeLoop:
     @property
     def batched(self) -> bool:
         """Whether the caches lie in a batch."""
-        return isinstance(self._runner, BatchRunner)
+        return self._batch is not None
+
+    @property
+    def _runner(self) -> TargetRunner | BatchRunner:
+        return self._batch or self._alone
 
     @property
     def settled(self) -> bool:
@@ -70,22 +75,23 @@ class DecodeLoop:
 
     def join(self, sequences: abc.Sequence[Sequence]) -> None:
         """Settled sequences join; only between flights."""
-        alone, self.sequences = self.sequences, [*self.sequences, *sequences]
-        if isinstance(self._runner, BatchRunner):
-            self._runner.join([each.forwarder for each in sequences])
-        elif len(self.sequences) > 1:
-            self._runner = BatchRunner(self._target, self._stream)
-            self._runner.join([each.forwarder for each in (*alone, *sequences)])
+        joining = sequences if self._batch else [*self.sequences, *sequences]
+        self.sequences = [*self.sequences, *sequences]
+        if len(self.sequences) > 1:
+            from mlxfill.forward.batch_runner import BatchRunner
+
+            self._batch = self._batch or BatchRunner(self._target, self._stream)
+            self._batch.join([each.forwarder for each in joining])
         self.rested()
 
     def leave(self, sequences: abc.Sequence[Sequence], *, with_caches: bool = False) -> None:
         """Sequences leave, ``with_caches`` of as many tokens as their runners say."""
         gone = [at for at, each in enumerate(self.sequences) if each in sequences]
         self.sequences = [each for each in self.sequences if each not in sequences]
-        if not isinstance(self._runner, BatchRunner):
+        if self._batch is None:
             self._flight = self._flight if self.sequences else None
             return
-        self._runner.leave(gone, with_caches=gone if with_caches else ())
+        self._batch.leave(gone, with_caches=gone if with_caches else ())
         if self._flight is not None and gone:
             count = len(gone) + len(self.sequences)
             stay = mx.array([at for at in range(count) if at not in gone])
@@ -97,7 +103,7 @@ class DecodeLoop:
         """The only one that is left, settled, has its caches to itself again."""
         (only,) = self.sequences
         self.leave([only], with_caches=True)
-        self._runner = only.forwarder
+        self._alone, self._batch = only.forwarder, None
         self.join([only])
 
     # --- rounds ---------------------------------------------------------------------------------
@@ -201,9 +207,9 @@ class DecodeLoop:
 
     def _failed(self, sequence: Sequence) -> bool:
         """Whether something that belongs to this sequence alone raised in a common forward."""
-        if not isinstance(self._runner, BatchRunner):
+        if self._batch is None:
             return False
-        error = self._runner.failures.pop(sequence.forwarder, None)
+        error = self._batch.failures.pop(sequence.forwarder, None)
         if error is not None:
             self.failures[sequence] = error
         return error is not None

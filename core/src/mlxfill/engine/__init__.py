@@ -11,20 +11,16 @@
       proposers           who guesses: sources, and the drafter (load_drafter)
 """
 
-from mlxfill.batch.scheduler import RowScheduler
-from mlxfill.checkpoint.checkpoint import Checkpoint
 from mlxfill.decode.run import Run
 from mlxfill.engine.engine import Engine
 from mlxfill.engine.loading import load
 from mlxfill.request.results import Piece, PromptCache, Result, Stats
 
 __all__ = [
-    "Checkpoint",
     "Engine",
     "Piece",
     "PromptCache",
     "Result",
-    "RowScheduler",
     "Run",
     "Stats",
     "load",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from mlxfill.chat.readonly import sealed
-from mlxfill.checkpoint.serialize import packed
 from mlxfill.contracts import Event, Limits, Request
 from mlxfill.decode.method import check_method
 from mlxfill.decode.run import Run
@@ -34,8 +33,6 @@ from mlxfill.model.team import SharedChooser
 from mlxfill.policy.cost import CostCurve
 from mlxfill.policy.plan import Gate
 from mlxfill.proposals.session import PROPOSE_BUDGET_S, Rules, Session
-from mlxfill.resume.capture import packed_request
-from mlxfill.resume.keeper import Keeper
 from mlxfill.sampling import Chooser
 from mlxfill.tool_calls.rendering import renderer
 
@@ -49,6 +46,7 @@ if TYPE_CHECKING:
     from mlxfill.forward.constraint import ActiveConstraint
     from mlxfill.prefix_cache.prefilled import PrefilledCache
     from mlxfill.request.options import Options
+    from mlxfill.resume.keeper import Keeper
     from mlxfill.sampling import Sampling
 
 UNBOUNDED = 1 << 60
@@ -129,6 +127,10 @@ class RequestBuilder:
             return None
         if self._shared.team.size > 1:
             raise InputError(f"{self._shared.team.size} ranks share this model: no checkpoints")
+        from mlxfill.checkpoint.serialize import packed
+        from mlxfill.resume.capture import packed_request
+        from mlxfill.resume.keeper import Keeper
+
         packed(run.forwarder.caches, "cache", {})
         packed_request(run, {})
         return Keeper(self._shared.identity, options, resumed=resumed)

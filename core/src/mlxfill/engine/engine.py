@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 import attrs
 
-from mlxfill.batch.scheduler import MAX_ROWS, RowScheduler
+from mlxfill.batch import MAX_ROWS
 from mlxfill.chat.markers import TEXT, ContentMarkers
 from mlxfill.chat.prompt import Prompt, make_prompt
 from mlxfill.chat.template_checks import TemplateChecks
@@ -250,6 +250,7 @@ class Engine:
         :raises InputError, TemplateError: names the number of the request, before anything is
             computed.
         """
+        from mlxfill.batch.scheduler import RowScheduler
         from mlxfill.engine.batch import generate_batch
 
         rows, asked = RowScheduler(self, max_rows=max_rows), list(requests)

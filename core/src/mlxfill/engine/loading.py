@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlxfill.checkpoint.serialize import unpacked
 from mlxfill.config import load_config
 from mlxfill.engine.engine import Engine
 from mlxfill.engine.find_model import find
@@ -90,6 +89,8 @@ def load_again(origin: Mapping[str, Any], *, model: str | None = None) -> Engine
     :raises CheckpointError: nobody knows which model it was.
     :raises ModelError, ConfigError, PluginError, DrafterError: as ``mlxfill.load``.
     """
+    from mlxfill.checkpoint.serialize import unpacked
+
     arguments = dict(origin)
     stored, names = arguments.pop("config"), arguments["plugins"]
     found = model or arguments.pop("model", None)

@@ -19,6 +19,13 @@ CORE = Path(__file__).parents[1]
 LONGEST = 500
 """Characters of an error's message; a plugin may have put a whole prompt into it."""
 
+NOT_KEPT = ("engine", "checkpoint")
+
+
+def is_not_kept(fault: Fault) -> bool:
+    """Whether it says that the newest checkpoint of a reply could not be written."""
+    return (fault.plugin, fault.where) == NOT_KEPT
+
 
 def one_line(error: BaseException) -> str:
     """Type and message of an exception in one line that can be read, whatever it says."""

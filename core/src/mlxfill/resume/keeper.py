@@ -11,6 +11,7 @@ from mlxfill.checkpoint.lock import CheckpointLock
 from mlxfill.checkpoint.writer import Writer
 from mlxfill.contracts import Fault
 from mlxfill.errors import CheckpointError
+from mlxfill.plugins.faults import NOT_KEPT
 from mlxfill.resume.capture import capture
 
 if TYPE_CHECKING:
@@ -22,13 +23,6 @@ EVERY = 256
 """Tokens between two checkpoints of a request that asks for them and does not say how many."""
 SHARE = 0.03
 """Of the time since the last checkpoint, the most that one may take of such a request."""
-
-_NOT_KEPT = ("engine", "checkpoint")
-
-
-def is_not_kept(fault: Fault) -> bool:
-    """Whether it says that the newest checkpoint of a reply could not be written."""
-    return (fault.plugin, fault.where) == _NOT_KEPT
 
 
 class Keeper:
@@ -115,7 +109,7 @@ class Keeper:
             if self._writer is not None:
                 self._writer.close(self.release)
         if self._writer is not None and self._writer.error is not None:
-            run.faults.append(Fault(*_NOT_KEPT, str(self._writer.error)))
+            run.faults.append(Fault(*NOT_KEPT, str(self._writer.error)))
 
     def release(self) -> None:
         """Let go of the file."""

@@ -48,7 +48,7 @@ def answer(engine: Engine, output: Output, errors: Console, begin: Callable[...,
     from mlxfill.cli.terminal.interrupt import stoppable
     from mlxfill.cli.terminal.waiting import prefill_bar
     from mlxfill.errors import CheckpointError
-    from mlxfill.resume.keeper import is_not_kept
+    from mlxfill.plugins.faults import is_not_kept
 
     with engine, stoppable(engine) as stop, prefill_bar(errors) as progress:
         run = begin(cancel=stop, on_prefill_progress=progress)
@@ -89,7 +89,7 @@ def _report(
         print_left_out,
         print_stats,
     )
-    from mlxfill.resume.keeper import is_not_kept
+    from mlxfill.plugins.faults import is_not_kept
 
     if result.logprobs is not None or result.top_logprobs is not None:
         texts = [engine.tokenizer.decode([token]) for token in result.tokens]
