@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from mlxfill.batch import MAX_ROWS, RowScheduler
+from mlxfill.batch import MAX_ROWS
+from mlxfill.batch.scheduler import RowScheduler
 from mlxfill.errors import InputError, MlxfillError
 from mlxfill.plugins.faults import one_line
 
