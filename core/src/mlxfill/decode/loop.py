@@ -132,9 +132,11 @@ class DecodeLoop:
         self._book(windows, results, (time.perf_counter() - started) * 1e3)
         out: Emissions = []
         for each, window, result in zip(self.sequences, windows, results, strict=True):
+            if self._failed(each):
+                continue
             if each.first is not None:
                 out.append((each, self._begun(each, result.sampled[0], result.logprobs[0])))
-            elif not self._failed(each):
+            else:
                 out.append((each, each.verified(window, result)))
         for group in {each.drafting.group for each in self.sequences if each.drafting is not None}:
             group.commit()
@@ -171,9 +173,11 @@ class DecodeLoop:
         out: Emissions = []
         for at, each in enumerate(self.sequences):
             each.counters.in_flight -= 1
+            if self._failed(each):
+                continue
             if each.first is not None:
                 out.append((each, self._begun(each, tokens[at], logprobs[at])))
-            elif not self._failed(each):
+            else:
                 out.append((each, each.sampled(tokens[at], logprobs[at])))
         return out
 
@@ -200,7 +204,7 @@ class DecodeLoop:
         first, sequence.first = sequence.first, None
         assert first is not None  # noqa: S101 - the caller made sure
         try:
-            return [] if self._failed(sequence) else first(sample, logprobs)
+            return first(sample, logprobs)
         except Exception as error:  # noqa: BLE001 - a caller's callback may raise anything
             self.failures[sequence] = error
             return []
