@@ -1,4 +1,5 @@
-"""What all tests share: a hypothesis profile, which some folders replace by one of their own.
+"""What all tests share: patience with a busy machine, and a hypothesis profile, which some folders
+replace by one of their own.
 
 Profiles are loaded when a module is collected, not when its ``conftest.py`` is: pytest reads all of
 those first, and the last one would decide for every folder.
@@ -6,8 +7,14 @@ those first, and the last one would decide for every folder.
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 settings.register_profile("common", max_examples=40, derandomize=True, deadline=None)
 
@@ -16,3 +23,11 @@ settings.register_profile("common", max_examples=40, derandomize=True, deadline=
 def pytest_collectstart(collector: pytest.Collector) -> None:  # noqa: ARG001 - the hook's name for it
     """Begin each module with the common profile."""
     settings.load_profile("common")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_source_is_slow() -> Iterator[None]:
+    """Leave no source out because the machine is busy; tests of slow ones say what is slow."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mlxfill.engine.builder.PROPOSE_BUDGET_S", math.inf)
+        yield

@@ -17,6 +17,7 @@ import pytest
 
 import mlxfill
 from mlxfill_testing import tiny_folder
+from patience import AT_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,7 +128,7 @@ def launch(*command: str | Path, ranks: int = 2) -> subprocess.CompletedProcess[
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=AT_ALL,
     )
 
 

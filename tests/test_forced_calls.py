@@ -23,6 +23,7 @@ from mlxfill.tool_calls import call_form
 from mlxfill.tool_calls.sections import calls_alone
 from mlxfill_constrain import Vocabulary
 from mlxfill_serve.callgrammar import CallGrammar
+from patience import AT_ALL
 
 mx.set_default_device(mx.cpu)
 
@@ -199,7 +200,7 @@ def test_a_server_makes_the_calls_that_are_asked_for(folder_of: Any, family: str
     }
     with (
         mlxfill_serve.serving(loading) as server,
-        httpx.Client(base_url=server.url, timeout=60, trust_env=False) as http,
+        httpx.Client(base_url=server.url, timeout=AT_ALL, trust_env=False) as http,
     ):
 
         def calls(**more: Any) -> list[tuple[str, Any]]:

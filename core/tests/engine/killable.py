@@ -1,7 +1,8 @@
 """Replies in processes that may be killed: a program that forks one for each line it reads.
 
-A line is JSON: ``[path, model, seed, pause]``.  The answers are two lines: the process's number,
-and how it ended.  Everything is imported before, so that a process begins at once.
+A line is JSON: ``[path, model, seed, pause]``, the last in seconds after each token but the first
+ones.  The answers are two lines: the process's number, and how it ended.  Everything is imported
+before, so that a process begins at once.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ for module in ("llama", "qwen3_5", "gemma3_text", "falcon_h1"):
 
 PROMPT = [7, 30, 9, 30, 11, 4]
 COUNT = 120
+FREELY = 10
+"""The last token without a pause: by then a checkpoint is on its way."""
 
 
 def generate(path: str, name: str, seed: int, pause: float) -> None:
@@ -43,8 +46,8 @@ def generate(path: str, name: str, seed: int, pause: float) -> None:
             if Path(path).exists()
             else engine.stream(PROMPT, checkpoint=path, checkpoint_every=1, **options)
         )
-        for _ in run:
-            time.sleep(pause)
+        for at, _ in enumerate(run):
+            time.sleep(pause if at > FREELY else 0)
 
 
 def serve() -> None:

@@ -26,6 +26,7 @@ import mlxfill
 from full_disk import full_after
 from mlxfill import Checkpoint, CheckpointError
 from mlxfill_testing import engine_with, plain, shared_model, tiny_folder
+from patience import AT_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -272,7 +273,11 @@ for _ in range(20):
     next(run)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, timeout=60, check=False, capture_output=True
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        timeout=AT_ALL,
+        check=False,
+        capture_output=True,
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert [entry.name for entry in tmp_path.iterdir()] == ["reply"]
@@ -305,7 +310,7 @@ def test_a_run_that_was_dropped_half_way_keeps_nobody_from_going_on(tmp_path: Pa
 
 def test_a_second_process_is_refused(tmp_path: Path, killable: Killable) -> None:
     path = tmp_path / "reply"
-    killable.start(path, "llama", 1, 0.05)
+    killable.start(path, "llama", 1, AT_ALL)
     while not path.exists() and not killable.ends_within(0.01):
         pass
     with engine_with(shared_model("llama")) as engine:
@@ -330,17 +335,20 @@ def test_what_was_killed_goes_on_as_if_nothing_had_happened(
         seed += 1
         name, path = NAMES[seed % len(NAMES)], tmp_path / f"reply {seed}"
         killed = reached = tries = 0
+        longest = 0.6
         while True:
             tries += 1
             assert tries < 200, f"{reached} tokens after {tries} processes: they do not get far"
             killable.start(path, name, seed, 0.001)
-            if killable.ends_within(rng.uniform(0.1, 0.6)):
+            if killable.ends_within(rng.uniform(0.1, longest)):
                 assert killable.ended() == 0
                 break
             killed += killable.kill() == -signal.SIGKILL
+            before = reached
             if reached or path.exists():  # whole, whenever it ended
                 assert reached <= Checkpoint.load(path).generated <= 120
                 reached = Checkpoint.load(path).generated
+            longest += 0.1 * (reached == before)  # a busy machine takes longer to get anywhere
         kills += killed
         with engine_with(shared_model(name)) as engine:
             result = engine.resume(path).result()
@@ -366,7 +374,7 @@ def test_a_run_that_is_collected_by_the_thread_that_writes_keeps_nobody_from_goi
 
     def writes(self: Checkpoint, path: Path) -> None:
         if begun.is_set():
-            assert dropped.wait(10)
+            assert dropped.wait(AT_ALL)
             gc.collect()
         write(self, path)
         begun.set()
@@ -380,7 +388,7 @@ def test_a_run_that_is_collected_by_the_thread_that_writes_keeps_nobody_from_goi
             holder = ActiveConstraint(run)
             for count in range(read):
                 next(run)
-                assert count < 4 or begun.wait(10)
+                assert count < 4 or begun.wait(AT_ALL)
             del holder, run
             dropped.set()
             result = engine.resume(file).result()
@@ -426,7 +434,7 @@ def interrupted(path: Path, line: int) -> bool:
 
     thread = threading.Thread(target=generate, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(AT_ALL)
     assert ended, f"it waits for ever after Ctrl-C at line {line}"
     return ended[0]
 

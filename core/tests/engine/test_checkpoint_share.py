@@ -13,6 +13,7 @@ from mlxfill import Checkpoint
 from mlxfill.request.options import Options
 from mlxfill.resume import keeper
 from mlxfill_testing import engine_with, shared_model
+from patience import AT_ALL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +29,7 @@ def test_no_checkpoint_is_taken_while_one_is_being_written(
     write = Checkpoint.write
 
     def slow(self: Checkpoint, path: Path) -> None:
-        assert go.wait(60)
+        assert go.wait(AT_ALL)
         written.append(self.generated)
         write(self, path)
 

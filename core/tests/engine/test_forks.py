@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from patience import AT_ALL
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -58,7 +60,7 @@ def printed(path: Path, parts: Mapping[str, str]) -> str:
         [sys.executable, "-c", program, path],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=AT_ALL,
         check=False,
     )
     assert not done.stderr

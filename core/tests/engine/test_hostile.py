@@ -6,6 +6,7 @@ engine that answers two requests; what it did must be reported under its name, o
 
 from __future__ import annotations
 
+import time
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,23 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 PROMPT = [7, 30, 9, 30, 11, 4, 7, 30, 9]
 COUNT = 16
-BUDGET_S = 0.25
-"""Of a call: more than the usual, so that a busy machine makes nobody slow."""
+
+
+class Clock:
+    """Goes on by itself a little, and when a plugin says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1e-6
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        """As ``time.sleep``."""
+        self.now += seconds
+
+
 OPTIONS: list[dict[str, Any]] = [{}, {"temperature": 0.9, "seed": 2}]
 
 SOURCE = (
@@ -222,7 +238,9 @@ PROPOSING = {
     ),
     "one offer for ever": source("ONE = offer([1, 2])\nSource.propose = lambda s, v: ONE"),
     "hangs": source(
-        "import time\nSource.propose = lambda s, v: time.sleep(0.3)", "propose", "TimeoutError"
+        "import time\nSource.propose = lambda s, v: time.perf_counter.wait(0.3)",
+        "propose",
+        "TimeoutError",
     ),
     "changes the view": source(
         "def propose(self, view):\n    view.budget = 0\nSource.propose = propose",
@@ -267,7 +285,9 @@ LISTENING = {
         "does not support item assignment",
     ),
     "observe hangs": source(
-        "import time\nSource.observe = lambda s, i: time.sleep(0.3)", "observe", "TimeoutError"
+        "import time\nSource.observe = lambda s, i: time.perf_counter.wait(0.3)",
+        "observe",
+        "TimeoutError",
     ),
     "resolved raises": source("Source.resolved = raising(IndexError())", "resolved", "IndexError"),
     "resolved exits": source("Source.resolved = raising(SystemExit)", "resolved", "SystemExit"),
@@ -348,7 +368,8 @@ def written(**options: Any) -> Any:
 @pytest.fixture
 def seated(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Install a hostile plugin and a good one, and make an engine with both."""
-    monkeypatch.setattr("mlxfill.engine.builder.PROPOSE_BUDGET_S", BUDGET_S)
+    monkeypatch.setattr("mlxfill.engine.builder.PROPOSE_BUDGET_S", 0.05)
+    monkeypatch.setattr(time, "perf_counter", Clock())
     engines: list[Engine] = []
 
     def make(text: str, model: Any = None, **options: Any) -> Engine:

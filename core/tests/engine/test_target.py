@@ -20,6 +20,7 @@ from mlxfill_testing import (
     shared_model,
     tiny_model,
 )
+from patience import AT_ALL
 
 IDS = mx.array([[3, 17, 42, 5, 63, 9, 11]])
 each_architecture = pytest.mark.parametrize("name", ARCHITECTURES)
@@ -198,10 +199,10 @@ def test_threads_do_not_see_each_others_tapes() -> None:
         def work(target: Target, length: int) -> None:
             ids = mx.array([list(range(1, length + 1))])
             with target.taping() as tape:
-                started.wait(10)
+                started.wait(AT_ALL)
                 for _ in range(5):
                     mx.eval(target.forward(ids, target.new_cache()))
-                started.wait(10)
+                started.wait(AT_ALL)
             mx.clear_streams()  # a thread that leaves its streams behind ends the process later
             lengths[length] = {call.args[0].shape[1] for call in tape.calls}
             assert len(tape.calls) == 5 * target.layer_count
@@ -210,7 +211,7 @@ def test_threads_do_not_see_each_others_tapes() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(AT_ALL)
     assert lengths == {3: {3}, 5: {5}}
 
 

@@ -15,6 +15,7 @@ from attrs import define, frozen
 
 import mlxfill
 from mlxfill_serve import ServeSettings, serving
+from patience import AT_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,8 +27,6 @@ mx.set_default_device(mx.cpu)
 
 SOURCES = ["fill-strict", "fill-echo", "spec-ngram", "constrain"]
 FREE = {"gate": {"enabled": False}, "cache": {"every_request": True}}
-AT_ALL = 600
-"""Seconds within which what must happen happens on any machine."""
 
 
 @frozen
@@ -104,8 +103,9 @@ def serve_tiny(
     clock: Callable[[], float] = time.monotonic,
     **settings: Any,
 ) -> Iterator[Served]:
-    """A server in this process; ``settings`` are its operator's."""
-    with serving(loading, settings=ServeSettings(drain=1, **settings), clock=clock) as running:
+    """A server in this process; ``settings`` are its operator's, and by default nothing hangs."""
+    operator = ServeSettings(**{"drain": 1, "hang": 0, "timeout": AT_ALL, **settings})
+    with serving(loading, settings=operator, clock=clock) as running:
         yield Served(running.url, running.worker)
 
 

@@ -24,6 +24,7 @@ from mlxfill.cli import main
 from mlxfill_serve import ServeSettings
 from mlxfill_serve.command import serve
 from mlxfill_serve.server import is_open, listen
+from patience import AT_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,7 @@ def started(*arguments: str, **environment: str) -> Iterator[tuple[Any, httpx.Cl
         line = process.stderr.readline()
         found = re.search(r"http://\S+", line)
         assert found, line + process.stderr.read()
-        with httpx.Client(base_url=found[0], timeout=30, trust_env=False) as http:
+        with httpx.Client(base_url=found[0], timeout=AT_ALL, trust_env=False) as http:
             yield process, http
     finally:
         process.kill()
@@ -89,7 +90,7 @@ def test_it_answers_and_ends_when_told_letting_requests_end() -> None:
             next(lines)
             process.send_signal(signal.SIGTERM)
             assert list(lines)[-2:] == ["data: [DONE]", ""]
-        assert process.wait(10) in {0, -signal.SIGTERM}
+        assert process.wait(AT_ALL) in {0, -signal.SIGTERM}
         # The operator is told, once, of an option that does nothing; its client is not refused.
         said = "the chat template never reads 'enable_thinkng'; did you mean 'enable_thinking'?"
         assert process.stderr.read().count(f"note: engine (template_options): {said}\n") == 1
@@ -102,7 +103,7 @@ ENDLESS = {"prompt": "x", "max_tokens": 30_000, "stream": True}
 def stopped(process: Any, stream: httpx.Response) -> tuple[list[str], str]:
     """What the client of an endless reply and the terminal are told in the end."""
     lines = [line for line in stream.iter_lines() if line]
-    process.wait(30)
+    process.wait(AT_ALL)
     return lines, process.stderr.read()
 
 

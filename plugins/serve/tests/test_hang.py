@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from mlxfill_testing import Guest
+from patience import AT_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 BODY = {"messages": [{"role": "user", "content": "Where is send_key used?"}], "max_tokens": 6}
-
-
-AT_ALL = 600
-"""Seconds within which what must happen happens on any machine."""
 
 
 class Clock:

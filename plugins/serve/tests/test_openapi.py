@@ -12,6 +12,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
 
 from mlxfill_serve.openapi import document
+from patience import AT_ALL
 
 if TYPE_CHECKING:
     import httpx
@@ -22,8 +23,6 @@ FOUND: list[Any] = list(SCHEMA.get_all_operations())
 OPERATIONS = {each.ok().label: each.ok() for each in FOUND}
 
 BOUND = {"POST /v1/responses": "max_output_tokens"}
-AT_ALL = 600
-"""Seconds after which an answer that does not come is one: no bound on the machine's pace."""
 
 quick = settings(
     max_examples=8,

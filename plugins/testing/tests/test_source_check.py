@@ -383,14 +383,6 @@ class Counting(Again):
             raise RuntimeError("tired")
 
 
-@plant(r"the plugin was quarantined in propose: TimeoutError: took 0")
-class Slow(Again):
-    def propose(self, view: Any) -> Any:
-        if self.request.limits.max_tokens == COUNT:  # in an engine
-            time.sleep(0.06)
-        return super().propose(view)
-
-
 ONE = SimpleNamespace(
     name="one",
     window=1,
@@ -641,6 +633,12 @@ def test_a_slow_source_is_named_soon_with_the_limit() -> None:
     with pytest.raises(ConformanceError, match=r"^slow: .* over 0\.05 s for each of \d+ calls"):
         check_proposal_source(Slow, name="slow")
     assert len(asked) < 30
+
+
+def test_a_source_that_is_slow_in_an_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxfill.engine.builder.PROPOSE_BUDGET_S", 0.0)  # so everyone is slow
+    with pytest.raises(ConformanceError, match=r"quarantined in \w+: TimeoutError: took 0"):
+        check_proposal_source(Again)
 
 
 def test_the_example_is_the_shortest() -> None:

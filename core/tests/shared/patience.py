@@ -1,0 +1,4 @@
+"""How long tests wait for what must happen: longer than any machine takes, however busy it is."""
+
+AT_ALL = 600
+"""Seconds."""
