@@ -181,3 +181,21 @@ def test_bytes_are_no_ids(prompt: Any) -> None:
         pytest.raises(InputError, match=r"a prompt is a string, ids or messages, not [a-z]+$"),
     ):
         engine.generate(prompt)
+
+
+def test_tools_that_no_template_can_write_are_refused_in_one_line() -> None:
+    """They are what Python's recursion limit is for; where they are fewer they are written."""
+    raw: Any = copy.deepcopy(tiny_tokenizer()._tokenizer)
+    raw.chat_template = "{% for tool in tools %}{{ tool | tojson }}{% endfor %}"
+    tokenizer = TokenizerWrapper(raw)
+    with engine_with(shared_model("llama"), tokenizer=tokenizer) as engine:
+        for depth in (10, 5000):
+            parameters: dict[str, Any] = {"type": "string"}
+            for _ in range(depth):
+                parameters = {"type": "object", "properties": {"a": parameters}}
+            tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+            if depth == 10:
+                engine.generate([HELLO], tools=[tool], max_tokens=1)
+                continue
+            with pytest.raises(TemplateError, match=r"nested too deeply .*: flatten them$"):
+                engine.generate([HELLO], tools=[tool], max_tokens=1)
