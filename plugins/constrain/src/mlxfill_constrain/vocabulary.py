@@ -141,6 +141,8 @@ def _refusal(said: str) -> InputError:
         reason = NOTHING
     if len(reason) > REASON_LENGTH:
         reason = f"{reason[:REASON_LENGTH]}..."
+    if reason.startswith("recursion limit"):
+        reason = "it is nested more than about 60 objects deep: flatten it, or name parts in $defs"
     return InputError(f"schema cannot be used: {reason}")
 
 
