@@ -235,13 +235,14 @@ def test_offers_that_the_gate_left_out_are_proposals() -> None:
 def test_where_nothing_is_proven_it_is_said_what_would_settle_it() -> None:
     silent, slow = answer(1.5, drafted=0, accepted=0, offers=0), answer(1.5)
     measured = measurement({"fill-echo": silent, "spec-ngram": slow})
-    open_ = [attrs.evolve(e, verdict="undecided", expected=1.3) for e in measured.effects]
+    pairs = zip(measured.effects, (1.3, 0.96), strict=True)
+    open_ = [attrs.evolve(e, verdict="undecided", expected=speed) for e, speed in pairs]
     advice = advise(attrs.evolve(measured, effects=open_), CONFIG)
     assert (advice.changes, advice.enabled) == (False, tuple(ON))
     told = "\n".join(advice.unproven)
     assert "fill-echo had nothing to propose: longer prompts" in told
     assert "more rounds (--rounds)" in told
-    assert "by forwards and cost curve alone: fill-echo x1.30, spec-ngram x1.30" in told
+    assert "by forwards and cost curve alone: fill-echo x1.30, spec-ngram x0.96" in told
     assert advise(measurement({"spec-ngram": 0.5}), CONFIG).unproven == ()
 
 

@@ -91,9 +91,8 @@ def _unproven(measured: Measurement) -> tuple[str, ...]:
             " edit, tools, or recorded sessions (mlxfill bench replay) would show what they do"
         )
     if open_:
-        likely = [e for e in open_ if e.expected is not None and e.expected > 1]
-        by_forwards = ", ".join(f"{e.arm} x{e.expected:.2f}" for e in likely)
-        said = f"; by forwards and cost curve alone: {by_forwards}" if likely else ""
+        known = [f"{e.arm} x{e.expected:.2f}" for e in open_ if e.expected is not None]
+        said = f"; by forwards and cost curve alone: {', '.join(known)}" if known else ""
         lines.append(f"undecided: more rounds (--rounds) or more prompts would settle it{said}")
     return tuple(lines)
 
