@@ -48,8 +48,8 @@ BROKEN = {
         "class Odd(Exception):\n    def __str__(self): raise self\nraise Odd",
         "cannot be imported: Odd; try",
     ),
-    "no api": ("import mlxfill", "states no MLXFILL_API, this mlxfill has API 1"),
-    "older api": ("MLXFILL_API = 0", "is written for API 0, this mlxfill has API 1"),
+    "no api": ("import mlxfill", "states no MLXFILL_API, this mlxfill has API 2"),
+    "older api": ("MLXFILL_API = 0", "is written for API 0, this mlxfill has API 2"),
     "misspelt hook": (
         HEADER + "@mlxfill.hookimpl\ndef mlxfill_proposal_source(request): pass",
         "has an unknown hook 'mlxfill_proposal_source'; did you mean 'mlxfill_proposal_sources'?",
@@ -286,7 +286,7 @@ def test_a_plugin_for_a_newer_core_is_cured_by_a_newer_core(site: FakeSite) -> N
     (line,) = refusal(names=["bad"])
     assert line == (
         "plugin 'bad' (mlxfill-bad 2.1, entry point mlxfill_bad) is written for API 9, this "
-        "mlxfill has API 1; try: pip install --upgrade mlxfill, or pip uninstall mlxfill-bad"
+        "mlxfill has API 2; try: pip install --upgrade mlxfill, or pip uninstall mlxfill-bad"
     )
 
 

@@ -34,11 +34,9 @@ def render(
         with suppress(Exception):
             filled = with_all_keys(tools or ())
             return _rendered(tokenizer, with_short_ids(messages), filled, settings)
-        if isinstance(error, RecursionError):
-            raise TemplateError(
-                "messages or tools are nested too deeply for the chat template: flatten them"
-            ) from None
         said = f"{reason(error)}{_unreadable(messages)}"
+        if isinstance(error, RecursionError):
+            said = "they or the tools are nested too deeply (flatten them), or it calls itself"
         raise TemplateError(f"the chat template refused the messages: {said}") from error
 
 
