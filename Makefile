@@ -30,12 +30,16 @@ check: $(DEVELOPED)
 	$(BIN)/lint-imports --no-logo
 	MLXFILL_EXAMPLES=8 $(BIN)/pytest $(PYTEST_ARGS) --quiet $(HEART)
 
+# The types are checked beside the tests, as they need one core; what mypy says comes at the end.
 test: $(DEVELOPED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pytest $(PYTEST_ARGS)
+	@mkdir -p build
+	$(BIN)/mypy > build/mypy.txt 2>&1 & mypy=$$!; \
+	$(BIN)/pytest $(PYTEST_ARGS); tests=$$?; \
+	wait $$mypy; types=$$?; cat build/mypy.txt; \
+	[ $$tests = 0 ] && [ $$types = 0 ]
 
 # The documentation, in build/site.
 site: $(DEVELOPED)

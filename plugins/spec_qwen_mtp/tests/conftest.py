@@ -22,7 +22,7 @@ mx.set_default_device(mx.cpu)
 
 settings.register_profile(
     "mtp drafts",
-    max_examples=16,
+    max_examples=10,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],

@@ -20,7 +20,7 @@ mx.set_default_device(mx.cpu)
 
 settings.register_profile(
     "model drafts",
-    max_examples=16,
+    max_examples=10,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import mlx.core as mx
@@ -157,22 +157,30 @@ def test_mlx_lm_refuses_the_hybrid_target_that_we_take(drafting: Drafting) -> No
     assert written(model, drafting(draft)).stats.spec["accepted"] > 0
 
 
+RUNS = 300
+
+
+def third_tokens(model: Any, seeds: range, *guests: Guest) -> Counter[int]:
+    options: dict[str, Any] = {"temperature": 1.0, "top_k": 8, "top_p": 0.95}
+    options |= {"max_tokens": 3, "eos_token_ids": []}
+    with engine_with(model, *guests) as engine:
+        return Counter(engine.generate(PROMPT, seed=seed, **options).tokens[2] for seed in seeds)
+
+
+@cache
+def third_tokens_of_plain_decoding() -> Counter[int]:
+    return third_tokens(shared_model("llama", num_hidden_layers=1), range(RUNS))
+
+
 @pytest.mark.parametrize("settings", [{}, {"filters": False}, {"greedy": True}])
 def test_drafting_leaves_the_law_of_sampled_text(
     drafting: Drafting, settings: dict[str, bool]
 ) -> None:
     """Chi-square of the third token over 64 ids, drafts on and off, on seeds of their own."""
-    runs, model = 300, shared_model("llama", num_hidden_layers=1)
+    model = shared_model("llama", num_hidden_layers=1)
     draft = perturbed(model, tiny_model("llama", num_hidden_layers=1), 0.2)
-    options: dict[str, Any] = {"temperature": 1.0, "top_k": 8, "top_p": 0.95}
-    options |= {"max_tokens": 3, "eos_token_ids": []}
-    counts: list[Counter[int]] = []
-    for guests in ([], [drafting(draft, TwoModelSettings(**settings))]):
-        with engine_with(model, *guests) as engine:
-            seeds = range(runs * len(counts), runs * (len(counts) + 1))
-            drawn = [engine.generate(PROMPT, seed=seed, **options).tokens[2] for seed in seeds]
-        counts.append(Counter(drawn))
-    off, on = counts
+    off = third_tokens_of_plain_decoding()
+    on = third_tokens(model, range(RUNS, 2 * RUNS), drafting(draft, TwoModelSettings(**settings)))
     statistic = sum((off[t] - on[t]) ** 2 / (off[t] + on[t]) for t in {*off, *on})
     freedom = len({*off, *on}) - 1
     assert freedom > 5
