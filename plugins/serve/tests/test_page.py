@@ -29,6 +29,7 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--force-prefers-reduced-motion",  # colours are read at once, not on their way
 )
 THOUGHT = "They ask for the weather.\n\nI look it up."
 ANSWER = """# Weather
