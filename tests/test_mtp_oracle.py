@@ -68,7 +68,7 @@ def test_chained_blocks_are_those_of_mlx_vlm(target: Target, number: int) -> Non
         with target.taping() as tape:
             logits = target.forward(mx.array([list(ids)]), cache)
         window.taped(tape)
-        return logits[0], target.taps(tape, rows.tap_layers)
+        return logits[0], target.aux_states(tape, rows.aux_layers)
 
     rows.prefill(mx.array([prompt]), states(prompt)[1])
     at = len(prompt)
@@ -78,10 +78,10 @@ def test_chained_blocks_are_those_of_mlx_vlm(target: Target, number: int) -> Non
         logprobs = [float(value) for value in sampling.logprobs]
         assert logprobs == pytest.approx(each["logprobs"], abs=NOISE)
         sampling.logprobs.clear()
-        logits, taps = states([each["pending"], *ours])
+        logits, aux_states = states([each["pending"], *ours])
         chosen: Any = mx.argmax(logits, axis=-1).tolist()
         accepted = next((i for i, d in enumerate(ours) if d != chosen[i]), len(ours))
-        rows.commit([chosen[: accepted + 1]], taps[:, : accepted + 1])
+        rows.commit([chosen[: accepted + 1]], aux_states[:, : accepted + 1])
         window.rewind(accepted + 1)
         at += accepted + 1
     assert {len(each["drafts"]) for each in rounds} == {2}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from attrs import frozen
@@ -37,8 +37,6 @@ EVENT = Event("finish", {"tokens": 3})
 
 
 class Source:
-    window = 1
-
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -164,7 +162,8 @@ def ask_everything(manager: PluginManager, faults: list[Fault] | None) -> dict[s
     array: Any = 0
     return {
         "sources": [
-            (plugin, source.name) for plugin, source in manager.proposal_sources(REQUEST, faults)
+            (plugin, cast("Source", source).name)
+            for plugin, source in manager.proposal_sources(REQUEST, faults)
         ],
         "kinds": [(plugin, kind.name) for plugin, kind in manager.draft_kinds(faults)],
         "processors": [
@@ -255,7 +254,11 @@ def test_nobody_is_asked_after_the_first_answer_that_counts() -> None:
     [
         ("proposal_sources", 5, "returned 5, not a list"),
         ("proposal_sources", "ab", "returned 'ab', not a list"),
-        ("proposal_sources", [5], "returned 5, which has no name and no window and no propose"),
+        (
+            "proposal_sources",
+            [5],
+            "returned 5, which has no propose and no observe and no resolved",
+        ),
         ("draft_kinds", ["x"], "returned 'x' among its draft kinds"),
         ("logits_processors", ["x"], "returned 'x' among its logits processors"),
         ("resolve_model", 5, "returned 5, not a path"),

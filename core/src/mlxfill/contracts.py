@@ -3,8 +3,6 @@
 A complete proposal source, which offers the two tokens that followed the last time::
 
     class Again:
-        name, window = "again", 1
-
         def __init__(self, request):
             self.ids = list(request.prompt_ids)
 
@@ -22,7 +20,7 @@ A complete proposal source, which offers the two tokens that followed the last t
             pass
 
 Shapes: B rows, L tokens, S ids of a window, H numbers of a hidden state, V ids of the vocabulary.
-Arrays of ids are integers, mostly int32; hidden states, taps and logits have the target's dtype.
+Arrays of ids are integers, mostly int32; hidden states and logits have the target's dtype.
 Positions count from 0, the prompt's first token.  Nothing here imports mlx: arrays appear in
 annotations only.
 """
@@ -66,7 +64,6 @@ class Proposal:
     ``policy``: how much they claim.
     ``origin``: names the producer in results and colours: ``template``, ``schema``, ``echo``,
     ``ngram``, ``draft``, ``mtp``, ``grammar`` or a plugin's own word.
-    ``branch_stop``: the span ends where its known continuations fork.
     ``delimiter_bound``: cut the span after the first of the request's delimiters; for spans copied
     from data.
     ``evidence``: length of the matched suffix that this continuation explains; acceptance
@@ -76,7 +73,6 @@ class Proposal:
     ids: tuple[int, ...]
     policy: Policy
     origin: str
-    branch_stop: bool = False
     delimiter_bound: bool = False
     evidence: int = 0
 
@@ -93,7 +89,7 @@ class TokenView(Protocol):
         """Tokens that the caller may still emit."""
 
     def tail(self, n: int) -> Sequence[int]:
-        """The last ``n`` ids (fewer at the start), at most the source's ``window``."""
+        """The last ``n`` ids, fewer at the start."""
 
 
 class ProposalSource(Protocol):
@@ -102,13 +98,7 @@ class ProposalSource(Protocol):
     The optional method ``near() -> bool`` announces a likely offer after the next token: the loop
     then reads that token before it dispatches another step.  The optional mapping ``counts`` (names
     to ints) is added to ``stats.fill`` of the result.
-
-    ``name``: stands in messages and statistics.
-    ``window``: how many trailing tokens ``TokenView.tail`` must know.
     """
-
-    name: str
-    window: int
 
     def propose(self, view: TokenView) -> Proposal | None:
         """Offer a continuation of the session, or None.  Must be quick (microseconds).
@@ -212,15 +202,13 @@ class DraftRows(Protocol):
     Sequences that are decoded together draft together: each call of a round is made once, for all
     of them.  They join and leave between rounds, and some sit a round out.
 
-    ``namespace``: whose checkpoints these are: method, settings and weights.
-    ``tap_layers``: target layers whose outputs it needs, ``()`` for none; they arrive as
+    ``aux_layers``: target layers whose outputs it needs, ``()`` for none; they arrive as
     ``context``, side by side on the last axis.
     ``prefill_mode``: how much of the prompt ``prefill`` gets: ``"full"``: all, ``"tail-split"``:
     all but the last token, which comes as ``pending`` with the first draft.
     """
 
-    namespace: str
-    tap_layers: tuple[int, ...]
+    aux_layers: tuple[int, ...]
     prefill_mode: Literal["tail-split", "full"]
 
     @property
@@ -228,7 +216,7 @@ class DraftRows(Protocol):
         """Rows at present."""
 
     def prefill(self, tokens: mx.array, context: mx.array | None = None) -> None:
-        """Process new prompt tokens: ``[B, L]`` ids, ``[B, L, n*H]`` taps of ``n`` layers."""
+        """Process new prompt tokens: ``[B, L]`` ids, ``[B, L, n*H]`` states of ``n`` aux layers."""
 
     def draft(
         self, pending: Sequence[int | None], depth: int, positions: Sequence[int]
@@ -244,7 +232,7 @@ class DraftRows(Protocol):
     def commit(self, accepted: Sequence[Sequence[int]], context: mx.array | None = None) -> None:
         """End a round: ids that entered a row after its ``pending``, the next pending one included.
 
-        None entered a row that sat the round out.  ``context`` holds the taps ``[B, S, n*H]`` of
+        None entered a row that sat the round out.  ``context`` holds the states ``[B, S, n*H]`` of
         the window (``pending`` + drafts).
         """
 
@@ -281,7 +269,6 @@ class DraftProvider(Protocol):
     users are told.
     ``supports_external_tokens``: whether ``consume`` works; without it a row sits a request out
     from the first token that it did not draft.
-    ``draft_vocabulary``: ascending ids that it may draft; None: all.
     """
 
     id: str
@@ -289,7 +276,6 @@ class DraftProvider(Protocol):
     default_depth: int
     supports_target_adapters: bool
     supports_external_tokens: bool
-    draft_vocabulary: tuple[int, ...] | None
 
     def open(
         self,

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 SOURCE = """
 class Source:
-    name, window = "zz", 1
-
     def __init__(self, request):
         self.begun = len(request.prompt_ids)
 

@@ -24,7 +24,7 @@ INTERRUPT = (
 import signal
 
 class Source:
-    name, window, seen = "zz", 1, 0
+    seen = 0
 
     def observe(self, ids):
         Source.seen += 1

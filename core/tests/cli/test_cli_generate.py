@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 SOURCE = """
 class Source:
-    name, window = "zz", 1
-
     def __init__(self, request):
         self.request = request
 

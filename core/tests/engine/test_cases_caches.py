@@ -67,7 +67,7 @@ def test_case_01_a_hybrid_target_takes_any_drafter(name: str) -> None:
     """A target with recurrent states is given a drafter: the very first request works."""
     model = shared_model(name)
     expected = plain(model, PROMPT, 12).tokens
-    guest = Guest.drafting([*PROMPT, *expected], 0.8, tap_layers=(0,))
+    guest = Guest.drafting([*PROMPT, *expected], 0.8, aux_layers=(0,))
     result = plugged(model, guest, PROMPT, 12)
     assert result.tokens == expected
     assert result.stats.spec["windows"] > 0
@@ -222,7 +222,7 @@ def test_case_14_a_drafter_that_needs_the_targets_states_sits_the_request_out() 
     expected = plain(model, PROMPT, 12).tokens
     caches = make_prompt_cache(model)
     mx.eval(model(mx.array([PROMPT[:3]]), cache=caches))
-    guest = Guest.drafting([*PROMPT, *expected], 1.0, tap_layers=(0,))
+    guest = Guest.drafting([*PROMPT, *expected], 1.0, aux_layers=(0,))
     with engine_with(model, guest) as engine:
         result = engine.generate(
             PROMPT, max_tokens=12, eos_token_ids=(), cache=PromptCache(PROMPT[:3], caches)

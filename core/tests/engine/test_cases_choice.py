@@ -99,7 +99,7 @@ def test_case_10_penalties_and_a_ban_of_prompt_tokens(accuracy: float) -> None:
 class Twin:
     """A drafter that runs a model of its own and draws with the keys it is handed."""
 
-    id, weights_bytes, default_depth, draft_vocabulary = "twin", 0, 4, None
+    id, weights_bytes, default_depth = "twin", 0, 4
     supports_target_adapters = supports_external_tokens = True
 
     def __init__(self, model: Any) -> None:
@@ -117,7 +117,7 @@ class Twin:
 class TwinRows:
     """Forgets its cache and reads the whole session anew each round: slow and simple."""
 
-    namespace, tap_layers, prefill_mode, row_count = "twin", (), "tail-split", 1
+    namespace, aux_layers, prefill_mode, row_count = "twin", (), "tail-split", 1
 
     def __init__(self, model: Any, sampling: Any) -> None:
         self.model, self.sampling = model, sampling

@@ -106,7 +106,7 @@ def test_case_07_the_shortest_prompts(name: str, length: int) -> None:
     model, prompt = shared_model(name), PROMPT[:length]
     expected = reference_tokens(model, prompt, 12)
     truth = [*prompt, *expected]
-    for guest in (Guest(), Guest.drafting(truth, 0.8, tap_layers=(0,)), Guest.offering(truth, 0.8)):
+    for guest in (Guest(), Guest.drafting(truth, 0.8, aux_layers=(0,)), Guest.offering(truth, 0.8)):
         result = plugged(model, guest, prompt, 12)
         assert result.tokens == expected
         assert result.faults == []

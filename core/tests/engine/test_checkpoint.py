@@ -51,7 +51,7 @@ def resumed(model: Any, source: Any, *guests: Guest, **options: Any) -> mlxfill.
 
 def test_a_reply_without_tokens_is_told_to_no_source() -> None:
     class Newest:
-        name, window, newest = "newest", 1, 0
+        newest = 0
 
         def propose(self, view: mlxfill.TokenView) -> None: ...
 
@@ -215,14 +215,16 @@ def test_a_set_among_settings_is_the_same_in_whatever_order_it_is_kept() -> None
 
 
 @pytest.mark.parametrize("mode", ["tail-split", "full"])
-@pytest.mark.parametrize("taps", [(), (0, 2)], ids=["alone", "taps"])
+@pytest.mark.parametrize("aux_states", [(), (0, 2)], ids=["alone", "aux_states"])
 @pytest.mark.parametrize("accuracy", [0.0, 0.7, 1.0])
-def test_a_drafter_goes_on_where_it_was(accuracy: float, taps: tuple[int, ...], mode: Any) -> None:
+def test_a_drafter_goes_on_where_it_was(
+    accuracy: float, aux_states: tuple[int, ...], mode: Any
+) -> None:
     model = shared_model("qwen3_5")
     known = truth(model)
 
     def guest(seed: int = 0) -> Guest:
-        return Guest.drafting(known, accuracy, seed=seed, tap_layers=taps, prefill_mode=mode)
+        return Guest.drafting(known, accuracy, seed=seed, aux_layers=aux_states, prefill_mode=mode)
 
     for checkpoint in stored(model, guest(), every=15)[:-1]:
         again = guest(seed=9)
@@ -235,8 +237,8 @@ def test_a_drafter_goes_on_where_it_was(accuracy: float, taps: tuple[int, ...], 
         held = [*PROMPT, *result.tokens][: len(rows.known)]
         assert rows.known == held
         assert len(rows.known) >= len(PROMPT) + checkpoint.generated - 1
-        if taps:
-            assert sum(each.shape[1] for each in rows.taps) == len(rows.known)
+        if aux_states:
+            assert sum(each.shape[1] for each in rows.aux_states) == len(rows.known)
 
 
 def test_a_drafter_that_is_mounted_later_or_no_more_changes_nothing() -> None:
@@ -250,14 +252,14 @@ def test_a_drafter_that_is_mounted_later_or_no_more_changes_nothing() -> None:
         assert result.faults == []
         assert guest.drafter is not None
         assert guest.drafter.opened[0].known[: len(PROMPT)] == PROMPT
-    for checkpoint in stored(model, Guest.drafting(known, 0.7, tap_layers=(1,)), every=10):
+    for checkpoint in stored(model, Guest.drafting(known, 0.7, aux_layers=(1,)), every=10):
         assert resumed(model, checkpoint).tokens == expected
     complete = stored(model)[-1]
     told: list[Checkpoint] = []
-    idle = Guest.drafting(known, 0.7, tap_layers=(1,))
+    idle = Guest.drafting(known, 0.7, aux_layers=(1,))
     result = resumed(model, complete, idle, on_checkpoint=told.append)
     assert (result.tokens, result.faults, told) == (expected, [], [])
-    late = Guest.drafting(known, 0.7, tap_layers=(1,))
+    late = Guest.drafting(known, 0.7, aux_layers=(1,))
     result = resumed(model, stored(model)[0], late)
     assert result.tokens == expected
     assert "holds no states" in result.faults[0].message

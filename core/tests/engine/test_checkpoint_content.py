@@ -279,8 +279,6 @@ def test_every_field_of_stats_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A field that is new in ``Stats`` and not stored begins anew here, or counts from nowhere."""
 
     class Counting:
-        name, window = "counting", 1
-
         def __init__(self) -> None:
             self.counts = {"asked": 0, "told": 0}
 

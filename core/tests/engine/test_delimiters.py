@@ -21,8 +21,6 @@ class Naming(Guest):
 
 
 class Copies:
-    name, window = "copies", 1
-
     def __init__(self, request: Request) -> None:
         self.delimiters = request.delimiters
         self.accepted: list[int] = []

@@ -361,7 +361,7 @@ class Ticking(Target):
 class SlowRows:
     """Takes three seconds for each draft."""
 
-    tap_layers = (0,)
+    aux_layers = (0,)
 
     def __init__(self, target: Ticking) -> None:
         self.target = target

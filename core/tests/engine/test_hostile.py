@@ -49,8 +49,6 @@ SOURCE = (
     HEADER
     + """
 class Source:
-    name, window = "hostile", 2
-
     def __init__(self, request):
         self.ids = list(request.prompt_ids)
 
@@ -80,7 +78,7 @@ DRAFTER = (
     SOURCE.partition("@mlxfill.hookimpl")[0]
     + """
 class Rows:
-    namespace, tap_layers, prefill_mode, row_count = "hostile", (), "tail-split", 1
+    namespace, aux_layers, prefill_mode, row_count = "hostile", (), "tail-split", 1
 
     def draft(self, pending, depth, positions):
         return [[1, 2][:depth]]
@@ -97,7 +95,6 @@ class Rows:
 class Provider:
     id, weights_bytes, default_depth = "hostile", 0, 3
     supports_target_adapters = supports_external_tokens = True
-    draft_vocabulary = None
 
     def open(self, target, samplings, checkpoints):
         return Rows()
@@ -305,11 +302,10 @@ LISTENING = {
     ),
     "counts exit": source("Source.counts = property(raising(SystemExit(9)))"),
     "counts are junk": source("Source.counts = {'x': 'y', 3: float('nan')}"),
-    "changes its name": source(
-        "def observe(self, ids):\n    self.name = self.window = None\nSource.observe = observe"
-    ),
-    "a name that exits": source(
-        "Source.name = property(raising(SystemExit(2)))", "mlxfill_proposal_sources", "SystemExit"
+    "a method that exits when it is looked up": source(
+        "Source.propose = property(raising(SystemExit(2)))",
+        "mlxfill_proposal_sources",
+        "SystemExit",
     ),
     "forgets its methods": source(
         "def observe(self, ids):\n    self.propose = None\nSource.observe = observe",
@@ -333,9 +329,9 @@ DRAFTING = {
     "open raises": drafter("Provider.open = raising(OSError('x'))", "open", "OSError: x"),
     "open exits": drafter("Provider.open = raising(SystemExit(1))", "open", "SystemExit: 1"),
     "opens nothing": drafter("Provider.open = lambda *a: None", "open", "AttributeError"),
-    "taps in words": drafter("Rows.tap_layers = 'all'", "open", "taps"),
-    "taps that exit": drafter(
-        "Rows.tap_layers = property(raising(SystemExit(1)))", "open", "SystemExit: 1"
+    "aux_states in words": drafter("Rows.aux_layers = 'all'", "open", "wants the output of layer"),
+    "aux_states that exit": drafter(
+        "Rows.aux_layers = property(raising(SystemExit(1)))", "open", "SystemExit: 1"
     ),
     "a mode that exits": drafter(
         "Rows.prefill_mode = property(raising(SystemExit(1)))", "open", "SystemExit: 1"

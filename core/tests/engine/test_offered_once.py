@@ -29,8 +29,6 @@ GATES: dict[str, dict[str, Any]] = {
 class Once:
     """Offers what follows each of some places of the reply, there and never again."""
 
-    name, window = "once", 1
-
     def __init__(self, places: Sequence[int], length: int = 8, wrong_from: int = 1 << 20) -> None:
         self.places, self.length, self.wrong_from = set(places), length, wrong_from
         self.said = 0

@@ -82,7 +82,7 @@ class Rows:
 
     guesses: Guesses
     on_device: bool
-    tapped: bool
+    aux: bool
     prefill_mode: Any
 
 
@@ -160,7 +160,7 @@ def guest(truth: list[int], source: Guesses | None, drafter: Rows | None) -> Gue
             script=Script(truth, said.accuracy, said.seed),
             chance=said.chance,
             on_device=drafter.on_device,
-            tap_layers=(0, 1) if drafter.tapped else (),
+            aux_layers=(0, 1) if drafter.aux else (),
             prefill_mode=drafter.prefill_mode,
         )
     return made

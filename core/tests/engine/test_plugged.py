@@ -207,7 +207,7 @@ def test_config_order_decides_who_is_asked_first() -> None:
         guests = []
         for name in (first, second):
             script = Script(whole, 1.0)
-            make: Any = lambda r, s=script, n=name: ScriptedSource(request=r, script=s, name=n)  # noqa: E731
+            make: Any = lambda r, s=script, n=name: ScriptedSource(request=r, script=s, origin=n)  # noqa: E731
             guests.append(Guest(name=name, sources=[make]))
         with engine_with(model, *guests) as engine:
             result = engine.generate(PROMPT, max_tokens=COUNT, eos_token_ids=())
@@ -239,12 +239,12 @@ def test_a_source_that_says_near_is_asked_before_the_next_step() -> None:
 # --- drafters: what they are told --------------------------------------------------------------
 
 
-def fresh_taps(name: str, ids: Sequence[int], layers: tuple[int, ...]) -> mx.array:
+def fresh_aux_states(name: str, ids: Sequence[int], layers: tuple[int, ...]) -> mx.array:
     """Outputs of ``layers`` in one forward of all ``ids``."""
     with Target(shared_model(name)) as target:
         with target.taping() as tape:
             mx.eval(target.forward(mx.array([list(ids)]), target.new_cache()))
-        return target.taps(tape, layers)
+        return target.aux_states(tape, layers)
 
 
 drafters = st.fixed_dictionaries(
@@ -270,11 +270,11 @@ request_options = st.sampled_from(
 def test_a_drafter_is_told_every_token_with_the_states_of_a_fresh_prefill(
     name: str, drafter: dict[str, Any], source: float | None, options: dict[str, Any]
 ) -> None:
-    """Its own rounds, plain steps, windows of a source: tokens and taps arrive in step."""
+    """Its own rounds, plain steps, windows of a source: tokens and states arrive in step."""
     model, layers = shared_model(name), (1, 0)
     expected = plain(model, PROMPT, COUNT, **options).tokens
     whole = [*PROMPT, *expected]
-    guest = Guest.drafting(whole, tap_layers=layers, **drafter)
+    guest = Guest.drafting(whole, aux_layers=layers, **drafter)
     if source is not None:
         script = Script(whole, source, 7)
         guest.sources = [lambda r: ScriptedSource(request=r, script=script, chance=0.4)]
@@ -285,9 +285,9 @@ def test_a_drafter_is_told_every_token_with_the_states_of_a_fresh_prefill(
     (rows,) = guest.drafter.opened
     assert rows.closed
     assert rows.known == whole[: len(rows.known)]
-    taps = mx.concatenate(rows.taps, axis=1)
-    assert taps.shape[1] == len(rows.known)
-    assert mx.array_equal(taps, fresh_taps(name, rows.known, layers))
+    aux_states = mx.concatenate(rows.aux_states, axis=1)
+    assert aux_states.shape[1] == len(rows.known)
+    assert mx.array_equal(aux_states, fresh_aux_states(name, rows.known, layers))
 
 
 def test_asserted_spans_reach_the_drafter_with_their_states() -> None:
@@ -299,7 +299,7 @@ def test_asserted_spans_reach_the_drafter_with_their_states() -> None:
             return Proposal((50, 51, 52), Policy.ASSERT, "fill") if at in {3, 8} else None
 
     for chunk in (0, 2):
-        guest = Guest.drafting(truth("qwen3_5"), 0.5, tap_layers=(0,))
+        guest = Guest.drafting(truth("qwen3_5"), 0.5, aux_layers=(0,))
         guest.sources = [lambda r: Once(request=r, script=Script(PROMPT, 1.0))]
         with engine_with(model, guest, trusted=["guest"]) as engine:
             result = engine.generate(PROMPT, max_tokens=COUNT, eos_token_ids=(), append_chunk=chunk)
@@ -308,8 +308,8 @@ def test_asserted_spans_reach_the_drafter_with_their_states() -> None:
         assert guest.drafter is not None
         (rows,) = guest.drafter.opened
         assert rows.known == [*PROMPT, *result.tokens][: len(rows.known)]
-        taps = mx.concatenate(rows.taps, axis=1)
-        assert mx.array_equal(taps, fresh_taps("qwen3_5", rows.known, (0,)))
+        aux_states = mx.concatenate(rows.aux_states, axis=1)
+        assert mx.array_equal(aux_states, fresh_aux_states("qwen3_5", rows.known, (0,)))
 
 
 def test_the_depth_that_was_asked_for_is_the_most() -> None:
@@ -357,7 +357,7 @@ class Lying(ScriptedDrafter):
 
 
 def lying(where: str, wrong: Callable[[], Any], patience: int = 1) -> Guest:
-    drafter = Lying(script=Script(truth(), 0.7), tap_layers=(0,))
+    drafter = Lying(script=Script(truth(), 0.7), aux_layers=(0,))
     drafter.where, drafter.wrong = where, wrong
     drafter.patience = patience
     return Guest(name="naughty", drafter=drafter)
@@ -387,24 +387,27 @@ DRAFTER_WRONG: dict[str, tuple[str, Callable[[], Any], int]] = {
 
 
 @pytest.mark.parametrize("layer", [4, 99, -1])
-def test_a_drafter_that_taps_a_layer_that_is_not_there_is_named(layer: int) -> None:
+def test_a_drafter_that_reads_a_layer_that_is_not_there_is_named(layer: int) -> None:
     model = shared_model("llama")
-    guest = Guest.drafting(truth(), 1.0, tap_layers=(0, layer))
+    guest = Guest.drafting(truth(), 1.0, aux_layers=(0, layer))
     result = plugged(model, guest, PROMPT, COUNT)
     assert result.tokens == truth()[len(PROMPT) :]
     (fault,) = result.faults
-    assert fault.message == f"ValueError: wants taps of layer {layer}; the target has layers 0 to 3"
+    assert (
+        fault.message
+        == f"ValueError: wants the output of layer {layer}; the target has layers 0 to 3"
+    )
 
 
 @pytest.mark.parametrize("name", ["gemma3n", "deepseek_v41", "iquestloopcoder"])
-def test_a_drafter_that_taps_a_layer_of_several_states_or_none_is_named(name: str) -> None:
+def test_a_drafter_that_reads_a_layer_of_several_states_or_none_is_named(name: str) -> None:
     """The layers of these files hand on several states at once, or are never called themselves."""
     whole = truth(name)
-    guest = Guest.drafting(whole, 1.0, tap_layers=(1, 0))
+    guest = Guest.drafting(whole, 1.0, aux_layers=(1, 0))
     result = plugged(shared_model(name), guest, PROMPT, COUNT)
     assert result.tokens == whole[len(PROMPT) :]
     (fault,) = result.faults
-    assert fault.message == "ValueError: wants taps of layer 1; it gives no [B, L, H] array"
+    assert fault.message == "ValueError: wants the output of layer 1; it gives no [B, L, H] array"
 
 
 @pytest.mark.parametrize(
@@ -430,11 +433,11 @@ def test_a_drafter_that_misbehaves_is_named_and_changes_nothing(
     assert all(rows.closed for rows in guest.drafter.opened), "rows hold memory until closed"
 
 
-def test_a_row_whose_taps_cannot_be_read_is_closed() -> None:
+def test_a_row_whose_aux_states_cannot_be_read_is_closed() -> None:
     model = shared_model("llama")
     guest = Guest.drafting(truth(), 1.0)
     assert guest.drafter is not None
-    guest.drafter.tap_layers = cast("Any", 3)
+    guest.drafter.aux_layers = cast("Any", 3)
     result = plugged(model, guest, PROMPT, COUNT)
     assert result.tokens == truth()[len(PROMPT) :]
     assert [(fault.plugin, fault.where) for fault in result.faults] == [("guest", "open")]
@@ -448,7 +451,7 @@ def test_ctrl_c_while_a_row_is_opened_closes_it() -> None:
 
     guest = Guest.drafting(truth(), 1.0)
     assert guest.drafter is not None
-    guest.drafter.tap_layers = cast("Any", Interrupted())
+    guest.drafter.aux_layers = cast("Any", Interrupted())
     with engine_with(shared_model("llama"), guest) as engine:
         with pytest.raises(KeyboardInterrupt):
             engine.stream(PROMPT)

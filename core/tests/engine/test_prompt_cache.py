@@ -79,12 +79,14 @@ def test_the_next_turn_processes_what_is_new(name: str) -> None:
         assert other.stats.cached_tokens > 64  # the system message
 
 
-@pytest.mark.parametrize("taps", [(), (1,)], ids=["alone", "taps"])
+@pytest.mark.parametrize("aux_states", [(), (1,)], ids=["alone", "aux_states"])
 @pytest.mark.parametrize("name", ["llama", "qwen3_5", "gemma3_text"])
-def test_the_drafter_has_its_state_beside_the_targets(name: str, taps: tuple[int, ...]) -> None:
+def test_the_drafter_has_its_state_beside_the_targets(
+    name: str, aux_states: tuple[int, ...]
+) -> None:
     model = shared_model(name)
     truth = [*A, *told(model, A), *range(1, 20)]
-    guest = Guest.drafting(truth, 0.7, tap_layers=taps, prefill_mode="full")
+    guest = Guest.drafting(truth, 0.7, aux_layers=aux_states, prefill_mode="full")
     assert guest.drafter is not None
     with engine_with(model, guest) as engine:
         for prompt in (A, B, A, [*A, 5, 6]):
@@ -94,8 +96,8 @@ def test_the_drafter_has_its_state_beside_the_targets(name: str, taps: tuple[int
             rows = guest.drafter.opened[-1]
             assert rows.rounds
             assert rows.known == [*prompt, *result.tokens][: len(rows.known)]
-            if taps:
-                assert sum(each.shape[1] for each in rows.taps) == len(rows.known)
+            if aux_states:
+                assert sum(each.shape[1] for each in rows.aux_states) == len(rows.known)
         assert result.stats.cached_tokens >= len(A) - 1
 
 

@@ -44,12 +44,12 @@ def alone(name: str, prompt: int) -> list[int]:
 
 
 @cache
-def engine_of(name: str, taps: tuple[int, ...] = ()) -> Engine:
-    """One engine for all examples; ``taps``: with a drafter that asks for these layers."""
+def engine_of(name: str, aux_states: tuple[int, ...] = ()) -> Engine:
+    """One engine for all examples; ``aux_states``: with a drafter that asks for these layers."""
     truth = [*PROMPTS[6], *alone(name, 6)]
-    mode: Any = "full" if taps else "tail-split"
-    drafter = ScriptedDrafter(script=Script(truth, 0.6), tap_layers=taps, prefill_mode=mode)
-    return engine_with(shared_model(name), Guest(drafter=drafter) if taps else Guest())
+    mode: Any = "full" if aux_states else "tail-split"
+    drafter = ScriptedDrafter(script=Script(truth, 0.6), aux_layers=aux_states, prefill_mode=mode)
+    return engine_with(shared_model(name), Guest(drafter=drafter) if aux_states else Guest())
 
 
 @cache
@@ -94,10 +94,10 @@ ASKED = st.builds(
     st.sampled_from([0.0, 0.4, 5.0]),
 )
 def test_each_reply_is_that_of_its_prompt_alone(
-    name: str, taps: tuple[int, ...], requests: list[Asked], max_rows: int, pace: float
+    name: str, aux_states: tuple[int, ...], requests: list[Asked], max_rows: int, pace: float
 ) -> None:
     """``pace``: seconds that a layer takes."""
-    engine = engine_of(name, taps)
+    engine = engine_of(name, aux_states)
     rows = RowScheduler(engine, max_rows=max_rows, clock=count(0, pace).__next__)
     stops = [threading.Event() for _ in requests]
     runs = [
@@ -107,8 +107,8 @@ def test_each_reply_is_that_of_its_prompt_alone(
             eos_token_ids=(),
             prefill_step_size=asked.step,
             cancel=stop,
-            # A drafter with taps would sit out after tokens that it has not seen.
-            cache=begun(name, asked.prompt) if asked.warm and not taps else None,
+            # A drafter with aux layers would sit out after tokens that it has not seen.
+            cache=begun(name, asked.prompt) if asked.warm and not aux_states else None,
         )
         for asked, stop in zip(requests, stops, strict=True)
     ]

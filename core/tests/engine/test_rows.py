@@ -95,19 +95,19 @@ def engine_of(name: str, kind: str) -> tuple[Engine, Book]:
         "right": (1.0, Policy.VERIFY),
         "assert": (1.0, Policy.ASSERT),
         "drafter": (0.7, Policy.VERIFY),
-        "taps": (0.7, Policy.VERIFY),
+        "aux_states": (0.7, Policy.VERIFY),
         "both": (0.7, Policy.VERIFY),
     }[kind]
     book = Book(name, accuracy, policy)
-    guest = Guest(sources=[] if kind in {"plain", "drafter", "taps"} else [book.source])
-    if kind in {"drafter", "taps", "both"}:
+    guest = Guest(sources=[] if kind in {"plain", "drafter", "aux_states"} else [book.source])
+    if kind in {"drafter", "aux_states", "both"}:
         truth = [*PROMPTS[0], *alone(name, 0, 0).tokens]
         guest.drafter = ScriptedDrafter(
             script=Script(truth, 0.7),
-            on_device=kind == "taps",
+            on_device=kind == "aux_states",
             chance=0.8,
-            tap_layers=(0, 1) if kind == "taps" else (),
-            prefill_mode="full" if kind == "taps" else "tail-split",
+            aux_layers=(0, 1) if kind == "aux_states" else (),
+            prefill_mode="full" if kind == "aux_states" else "tail-split",
         )
     return engine_with(shared_model(name), guest, trusted=["guest"]), book
 
@@ -138,7 +138,9 @@ REQUEST = st.tuples(
 
 @given(
     st.sampled_from(TOGETHER),
-    st.sampled_from(["plain", "wrong", "often", "right", "assert", "drafter", "taps", "both"]),
+    st.sampled_from(
+        ["plain", "wrong", "often", "right", "assert", "drafter", "aux_states", "both"]
+    ),
     st.lists(REQUEST, min_size=1, max_size=8),
     st.integers(1, 8),
     st.sets(st.integers(0, 7), max_size=2),
@@ -369,8 +371,6 @@ def test_every_forward_of_a_row_is_counted_as_something() -> None:
 class Interrupted:
     """A source during whose second call Ctrl-C is pressed."""
 
-    name, window = "interrupted", 1
-
     def __init__(self, request: Request) -> None:
         self.left = 2 if request.prompt_ids == PROMPTS[4] * 3 else -1
 
@@ -424,7 +424,7 @@ def test_ctrl_c_within_a_forward_leaves_no_cache_that_is_another_than_it_says() 
 
 
 @pytest.mark.parametrize("at", range(4))
-@pytest.mark.parametrize("what", ["taps", "asserts"])
+@pytest.mark.parametrize("what", ["aux_states", "asserts"])
 def test_ctrl_c_while_a_module_is_hooked_or_left(
     what: str, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -432,8 +432,8 @@ def test_ctrl_c_while_a_module_is_hooked_or_left(
     expected = plain(model, PROMPTS[0], LONGEST).tokens
     truth = [*PROMPTS[0], *expected]
     guest = (
-        Guest.drafting(truth, 0.5, tap_layers=(0,))
-        if what == "taps"
+        Guest.drafting(truth, 0.5, aux_layers=(0,))
+        if what == "aux_states"
         else Guest.offering(truth, 1.0, policy=Policy.ASSERT)
     )
     real, calls = hooks._set_class, itertools.count()

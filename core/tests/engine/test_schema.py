@@ -97,7 +97,6 @@ class Only:
     ids: list[int]
     length: int = 10**9
     name: str = "only"
-    window: int = 1
     wrong: BaseException | None = None
     seen: list[int] = field(factory=list)
     masked: list[list[int]] = field(factory=list)
@@ -223,7 +222,6 @@ class Always:
 
     proposal: Proposal
     name: str = "always"
-    window: int = 1
 
     def propose(self, view: Any) -> Proposal:  # noqa: ARG002
         return self.proposal

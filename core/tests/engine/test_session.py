@@ -24,8 +24,6 @@ PROMPT = [5, 6, 7]
 class Asked:
     """Offers what it is given, one a time."""
 
-    window = 3
-
     def __init__(self, *proposals: Proposal | None, name: str = "asked") -> None:
         self.name = name
         self.left = list(proposals)
@@ -285,15 +283,6 @@ def test_near_is_asked_of_those_that_have_it() -> None:
     assert table.near()
 
 
-def test_branch_stops_are_counted() -> None:
-    table = session(Asked(*[verify(1, 2, branch_stop=True)] * 2, verify(3, 4)))
-    for _ in range(3):
-        assert table.ask() is not None
-        table.settle(0, 1)
-    assert table.counts["branch_stops"] == 2
-    assert table.counts["offers"] == 3
-
-
 # --- sources that lie --------------------------------------------------------------------
 
 
@@ -359,7 +348,6 @@ LIES: dict[str, Any] = {
     "evidence": Proposal((1, 2), Policy.VERIFY, "x", evidence="much"),  # type: ignore[arg-type]
     "origin": Proposal((1, 2), Policy.VERIFY, ["x"]),  # type: ignore[arg-type]
     "no origin": Proposal((1, 2), Policy.VERIFY, None),  # type: ignore[arg-type]
-    "branch stop": Proposal((1, 2), Policy.VERIFY, "x", branch_stop=1),  # type: ignore[arg-type]
     "delimiter bound": Proposal((1, 2), Policy.VERIFY, "x", delimiter_bound=None),  # type: ignore[arg-type]
     "nothing, wrongly": Proposal((), "verify", "x"),  # type: ignore[arg-type]
     "no proposal": (1, 2),
@@ -430,8 +418,6 @@ def test_a_call_may_take_all_of_its_time(
 
 def test_an_object_without_the_methods_of_a_source_is_never_seated() -> None:
     class Half:
-        name, window = "half", 1
-
         def propose(self, view: Any) -> None: ...
 
     faults: list[Fault] = []

@@ -80,7 +80,7 @@ def test_facts_of_the_target(name: str) -> None:
 
 
 @each_architecture
-def test_taps_are_what_the_layers_answer(name: str) -> None:
+def test_aux_states_are_what_the_layers_answer(name: str) -> None:
     """Judge: a subclass of each layer that writes down its output, put in by hand."""
     model = tiny_model(name)
     written: dict[int, mx.array] = {}
@@ -99,8 +99,8 @@ def test_taps_are_what_the_layers_answer(name: str) -> None:
         wanted = (0, target.layer_count - 1)
         with target.taping() as tape:
             mx.eval(target.forward(IDS, target.new_cache()))
-        both = target.taps(tape, wanted)
-        last = target.taps(tape, wanted[1:])
+        both = target.aux_states(tape, wanted)
+        last = target.aux_states(tape, wanted[1:])
     for at in wanted:
         wiretap(at, model.layers[at])
     whole(model, IDS)

@@ -35,7 +35,7 @@ def test_a_drafter_hears_of_a_prompt_only_when_it_is_to_draft(
 ) -> None:
     model = shared_model("llama")
     truth = plain(model, PROMPT, 30).tokens
-    provider = scripted([*PROMPT, *truth], 1.0, tap_layers=states, prefill_mode=mode)
+    provider = scripted([*PROMPT, *truth], 1.0, aux_layers=states, prefill_mode=mode)
     with engine_with(model, Guest(drafter=provider), gate=True, curve=curve) as engine:
         result = engine.generate(PROMPT, max_tokens=30, eos_token_ids=())
     assert result.tokens == truth
@@ -74,7 +74,7 @@ def test_states_of_a_long_prompt_are_not_kept_for_a_drafter_that_does_not_pay(
     """It sits the request out, which is no fault; one that nobody asked yet has a chance."""
     model = shared_model("llama")
     truth = plain(model, LONG, 20).tokens
-    provider = scripted([*LONG, *truth], 1.0, tap_layers=STATES, prefill_mode="full")
+    provider = scripted([*LONG, *truth], 1.0, aux_layers=STATES, prefill_mode="full")
     closed = CostCurve.linear()
     with engine_with(model, Guest(drafter=provider), gate=True, curve=closed) as engine:
         if asked:
@@ -94,7 +94,7 @@ def test_the_next_turn_need_not_read_the_session_again_for_a_drafter_that_does_n
     first = plain(model, PROMPT, 20).tokens
     second = [*PROMPT, *first, 7, 11]
     truth = plain(model, second, 20).tokens
-    provider = scripted([*second, *truth], 1.0, tap_layers=states)
+    provider = scripted([*second, *truth], 1.0, aux_layers=states)
     with engine_with(model, Guest(drafter=provider), gate=True, curve=CostCurve.linear()) as engine:
         engine.generate(PROMPT, max_tokens=20, eos_token_ids=(), session="talk")
         result = engine.generate(second, max_tokens=20, eos_token_ids=(), session="talk")
@@ -109,7 +109,7 @@ def test_a_drafter_that_pays_finds_its_state_in_the_next_turn() -> None:
     first = plain(model, PROMPT, 20).tokens
     second = [*PROMPT, *first, 7, 11]
     truth = plain(model, second, 20).tokens
-    provider = scripted([*second, *truth], 1.0, tap_layers=STATES)
+    provider = scripted([*second, *truth], 1.0, aux_layers=STATES)
     with engine_with(model, Guest(drafter=provider), gate=True, curve=CostCurve.free()) as engine:
         engine.generate(PROMPT, max_tokens=20, eos_token_ids=(), session="talk")
         result = engine.generate(second, max_tokens=20, eos_token_ids=(), session="talk")

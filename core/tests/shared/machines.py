@@ -181,7 +181,7 @@ class Target:
         self.machine, self.truth, self.held = machine, truth, held
         self.prompt = held + 1
         self.forwards, self.build_s = 0, machine.kind.host
-        self.last_taps, self.phases, self.shows_asserted = None, None, False
+        self.last_aux_states, self.phases, self.shows_asserted = None, None, False
         self.one_by_one = False
 
     def room(self) -> None:
@@ -302,8 +302,6 @@ class Rows:
 
 class Source:
     """Offers what its script says."""
-
-    name, window = "source", 1
 
     def __init__(self, machine: Machine, arm: Arm, script: Script) -> None:
         self._machine, self._arm, self._script = machine, arm, script

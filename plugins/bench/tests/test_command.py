@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 LIAR = f"""{HEADER}
 class Liar:
-    name, window = "liar", 1
-
     def __init__(self, request):
         self.at, self.lie = len(request.prompt_ids) + 12, request.prompt_ids[5:7]
 

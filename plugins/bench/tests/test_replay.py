@@ -30,7 +30,6 @@ class Source:
 
     request: Request
     name: str = "source"
-    window: int = 1
 
     def propose(self, view: TokenView) -> Proposal | None:  # noqa: ARG002
         return None

@@ -164,8 +164,6 @@ def test_processors_of_the_caller_see_each_position_once_and_cannot_break_the_sc
 class Sure:
     """Asserts the same ids at every position."""
 
-    name, window = "sure", 1
-
     def __init__(self, ids: list[int]) -> None:
         self.ids, self.accepted = tuple(ids), 0
 

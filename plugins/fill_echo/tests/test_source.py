@@ -50,7 +50,7 @@ def test_a_run_shorter_than_k_is_not_enough() -> None:
 
 def test_stops_where_earlier_places_fork() -> None:
     proposal = offer([*TEXT, 0, 1, 2, 3, 10, 11, 77, 0, 1, 2, 3])
-    assert (proposal.ids, proposal.branch_stop) == ((10, 11), True)
+    assert proposal.ids == (10, 11)
 
 
 def test_says_nothing_where_they_fork_at_once_or_after_one_id() -> None:
@@ -60,7 +60,7 @@ def test_says_nothing_where_they_fork_at_once_or_after_one_id() -> None:
 
 def test_a_place_that_runs_out_drops_out() -> None:
     proposal = offer([1, 2, 3, 1, 2, 3, 1, 2, 3])
-    assert (proposal.ids, proposal.branch_stop) == ((1, 2, 3, 1, 2, 3), False)
+    assert proposal.ids == (1, 2, 3, 1, 2, 3)
 
 
 def test_only_the_nearest_places_count() -> None:
@@ -121,17 +121,20 @@ def test_offers_shrink_when_they_break_and_grow_when_they_hold() -> None:
 def test_a_cut_offer_does_not_claim_to_end_at_the_fork() -> None:
     text = list(range(100, 115))
     prompt = [*text, 0, *text, 1, *text[:3]]
-    assert offer(prompt).branch_stop
+    first = source(prompt)
+    first.propose(VIEW)
+    assert first.counts == {"branch_stops": 1}
     echo = source([*prompt[:-3], 5])
     for start in range(3, 11):
         echo.observe([*text[start : start + 3]])
         echo.propose(VIEW)
         echo.observe([1000 + start])
     echo.observe(text[:3])
+    before = dict(echo.counts)
     proposal = echo.propose(VIEW)
     assert proposal is not None
     assert len(proposal.ids) < 10
-    assert not proposal.branch_stop
+    assert echo.counts == before
 
 
 # --- asserts ---------------------------------------------------------------------

@@ -220,14 +220,12 @@ def test_a_draft_vocabulary_lies_beside_the_weights_or_is_set(
     tmp_path: Path, target: Any, text: dict[str, Any]
 ) -> None:
     folder = saved(tmp_path / "head", text)
-    assert load_provider(folder, target, MtpSettings()).draft_vocabulary is None
     (folder / "draft_vocab.json").write_text("[3, 7, 20]", "utf-8")
-    assert load_provider(folder, target, MtpSettings()).draft_vocabulary == (3, 7, 20)
     assert set(drafts(folder, target)) <= {3, 7, 20}
     other = tmp_path / "other.json"
     other.write_text("[1, 2]", "utf-8")
     settings = MtpSettings(draft_vocab=str(other))
-    assert load_provider(folder, target, settings).draft_vocabulary == (1, 2)
+    assert set(drafts(folder, target, settings)) <= {1, 2}
 
 
 @pytest.mark.parametrize(

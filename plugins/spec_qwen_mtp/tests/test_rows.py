@@ -58,7 +58,7 @@ def rows_of(make_head: Callable[..., MtpHead]) -> Iterator[MakeRows]:
             rows = MtpRows(
                 "test",
                 Head(heads[layer], target, vocabulary),
-                tap_layers=(target.layer_count - 1,),
+                aux_layers=(target.layer_count - 1,),
                 most_drafts=4,
                 held_rows=held_rows,
             )

@@ -19,7 +19,7 @@ class Rows:
     """Right rows: what followed the pending token the last time."""
 
     namespace: Any = "right"
-    tap_layers: Any = ()
+    aux_layers: Any = ()
     prefill_mode: Any = "tail-split"
     lists = True
 
@@ -63,7 +63,7 @@ class Rows:
             row.extend(ids)
 
     def look(self, context: Any) -> None:
-        """Nothing is tapped."""
+        """There are no aux layers."""
 
     def append(self, samplings: Any, checkpoints: Sequence[Any]) -> None:
         assert len(samplings) == len(checkpoints)
@@ -95,7 +95,6 @@ class Provider:
     default_depth: Any = 3
     supports_target_adapters: Any = True
     supports_external_tokens: Any = True
-    draft_vocabulary: Any = None
     rows: Any = Rows
 
     def __init__(self, target: Any) -> None:
@@ -123,9 +122,9 @@ def test_a_right_drafter_passes_and_is_counted() -> None:
     assert found.accepted > 10
 
 
-def test_drafts_may_lie_on_the_device_and_want_taps() -> None:
-    class Tapped(Rows):
-        tap_layers = (0, 1)
+def test_drafts_may_lie_on_the_device_and_want_aux_states() -> None:
+    class WithContext(Rows):
+        aux_layers = (0, 1)
         prefill_mode = "full"
 
         def look(self, context: Any) -> None:
@@ -136,7 +135,7 @@ def test_drafts_may_lie_on_the_device_and_want_taps() -> None:
             super().draft(pending, depth, positions)
             return mx.array([[((last or 0) + i) % 64 for i in range(depth)] for last in pending])
 
-    assert check_draft_provider(provider(Tapped)).offers > 10
+    assert check_draft_provider(provider(WithContext)).offers > 10
 
 
 def test_a_drafter_that_never_speaks_passes_and_its_author_is_warned() -> None:
@@ -396,14 +395,12 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "no depth": (provider(default_depth=0), "has default_depth 0, at least 1 is due"),
     "depth in words": (provider(default_depth="3"), "has default_depth '3', not int"),
     "flags": (provider(supports_external_tokens=1), "has supports_external_tokens 1, not bool"),
-    "vocabulary as a list": (provider(draft_vocabulary=[1, 2]), r"\[1, 2\], not tuple or None$"),
-    "vocabulary": (provider(draft_vocabulary=(3, 2)), r"draft_vocabulary \(3, 2\), not ascending"),
     "no close": (provider(close=None), r"has no method close\(\)"),
     "open raises": (provider(open=raising(OSError("x"))), "raised OSError: x in making"),
     "no capture": (rows(capture=None), r"opens rows without a method capture\(\)"),
-    "no namespace": (rows(namespace=""), "opens rows of namespace ''"),
+    "no namespace": (rows(namespace=""), "captured under the namespace ''"),
     "prefill mode": (rows(prefill_mode="half"), "opens rows of prefill_mode 'half'"),
-    "layers": (rows(tap_layers=(4,)), r"tap_layers \(4,\), not a tuple of layers 0 to 3"),
+    "layers": (rows(aux_layers=(4,)), r"aux_layers \(4,\), not a tuple of layers 0 to 3"),
     "row count": (rows(row_count=2), "opens 2 rows for one checkpoint"),
     "row count in words": (rows(row_count=True), "opens True rows for one checkpoint"),
     "beyond": (
@@ -418,10 +415,6 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "one row too many": (answering([[1], [2]]), r"drafted \[\[1\], \[2\]\] for 1 rows"),
     "array": (answering(mx.array([1, 2])), r"drafted an array of shape \(2,\) for 1 rows"),
     "float array": (answering(mx.array([[1.0]])), "drafted an array of .*float32, not of ids"),
-    "not its vocabulary": (
-        provider(type("R", (Rows,), {"draft": lambda *_: [[9]]}), draft_vocabulary=(1, 2)),
-        "drafted id 9, which its draft_vocabulary does not have",
-    ),
     "draft raises": (rows(draft=raising(SystemExit(2))), r"raised SystemExit: 2 in draft\(\)"),
     "commit raises": (rows(commit=raising(KeyError("k"))), r"raised KeyError: 'k' in commit\(\)"),
     "consume raises": (rows(consume=raising(IndexError())), r"raised IndexError in consume\(\)"),

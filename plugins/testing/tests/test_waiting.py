@@ -22,8 +22,6 @@ from mlxfill import Policy, Proposal
 
 
 class Echo:
-    name, window = "echo", 1
-
     def __init__(self, request):
         self.ids = list(request.prompt_ids)
 
@@ -45,7 +43,6 @@ def test_it():
 class Echo:
     """A right source: the newest token comes twice more."""
 
-    name, window = "echo", 1
     beyond = 0
 
     def __init__(self, request: Request) -> None:

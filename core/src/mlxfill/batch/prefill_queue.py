@@ -235,7 +235,7 @@ class PrefillQueue:
         chunks = [reader.run.prefill.chunk() for reader in window]
         caches = [forwarder.caches for forwarder in forwarders]
         held = [forwarder.held for forwarder in forwarders]
-        layers = {layer for forwarder in forwarders for layer in forwarder.tap_layers}
+        layers = {layer for forwarder in forwarders for layer in forwarder.aux_layers}
         forwarders[0].adapt()
         with mx.stream(self._stream):
             tape = read_rows(target, caches, held, chunks, sorted(layers))
@@ -245,9 +245,9 @@ class PrefillQueue:
                 continue
             forwarder = reader.run.forwarder
             forwarder.held += len(chunk)
-            if tape is not None and forwarder.tap_layers:
-                taps = target.taps(tape, forwarder.tap_layers)
-                forwarder.last_taps = taps[at : at + 1, : len(chunk)]
+            if tape is not None and forwarder.aux_layers:
+                aux_states = target.aux_states(tape, forwarder.aux_layers)
+                forwarder.last_aux_states = aux_states[at : at + 1, : len(chunk)]
             reader.took(len(chunk))
         if sum(map(len, chunks)) > ROUND_TOKENS // 2:  # large buffers that nobody needs again
             mx.clear_cache()

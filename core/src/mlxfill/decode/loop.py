@@ -197,7 +197,7 @@ class DecodeLoop:
             each.counters.in_flight += 1
             if each.first is None or unread:
                 each.counters.steps += 1
-                each.note_taps(each.forwarder.last_taps)
+                each.note_aux_states(each.forwarder.last_aux_states)
 
     def _begun(self, sequence: Sequence, sample: int, logprobs: mx.array) -> list[Emitted]:
         """The last token of the prompt was forwarded among others."""

@@ -89,8 +89,8 @@ class Prefill:
         """``count`` tokens were forwarded, here or among other rows: tell everyone."""
         held = self._forwarder.held
         if self._drafting is not None:
-            taps = self._forwarder.last_taps
-            self._drafting.prefilled(self._tokens[held - count : held], taps)
+            aux_states = self._forwarder.last_aux_states
+            self._drafting.prefilled(self._tokens[held - count : held], aux_states)
         self._progress(held)
         self._snapshot(held)
         if self._deposit is not None and held in self._deposit.boundaries:
@@ -106,7 +106,7 @@ class Prefill:
     def done(self) -> None:
         """The last token was forwarded, here or among other rows."""
         if self._drafting is not None:
-            self._drafting.prompt_done(self._tokens[-1], self._forwarder.last_taps)
+            self._drafting.prompt_done(self._tokens[-1], self._forwarder.last_aux_states)
         self._progress(len(self._tokens))
 
     def _snapshot(self, done: int) -> None:

@@ -313,7 +313,7 @@ class Sequence:
 
     def verified(self, window: Window, result: VerifyResult) -> list[Emitted]:
         """The target said its part to a window: tokens that entered."""
-        taps, values = self.forwarder.last_taps, result.drafts
+        aux_states, values = self.forwarder.last_aux_states, result.drafts
         if self.backlog:
             return self._appended(window, result)
         offer, self.offer = self.offer, None
@@ -324,9 +324,9 @@ class Sequence:
                 self.follow(offer, result.sampled)
             if self.session.on_drafts is not None:
                 self.session.on_drafts(drafting, values, result)
-            drafting.commit(len(values), result.accepted, result.sampled, taps)
+            drafting.commit(len(values), result.accepted, result.sampled, aux_states)
         else:
-            self.note_taps(taps)
+            self.note_aux_states(aux_states)
             if offer is not None and values:
                 offer.fate, origin = JUDGED, offer.proposal.origin
                 self.session.follow(result.sampled)
@@ -357,7 +357,7 @@ class Sequence:
 
     def _appended(self, window: Window, result: VerifyResult) -> list[Emitted]:
         """Asserted ids were forwarded; the last part of a span is followed by a sample."""
-        self.note_taps(self.forwarder.last_taps)
+        self.note_aux_states(self.forwarder.last_aux_states)
         tokens, span = self.session.tokens, self.backlog
         before = self.forwarder.held - len(window.known)
         count = len(window.known) - (len(tokens) - before)
@@ -377,10 +377,10 @@ class Sequence:
 
     # --- the drafter's view of the rest ---------------------------------------------------
 
-    def note_taps(self, taps: mx.array | None) -> None:
-        """Taps ``[1, S, n*H]`` of a forward that was not the drafter's round."""
+    def note_aux_states(self, aux_states: mx.array | None) -> None:
+        """AuxStates ``[1, S, n*H]`` of a forward that was not the drafter's round."""
         if self.drafting is not None:
-            self.drafting.note(taps)
+            self.drafting.note(aux_states)
 
     def rest_drafter(self, steps: int = 1) -> None:
         """So many plain steps, or another's round, went by."""
@@ -473,5 +473,5 @@ class Sequence:
             spec["left_out"] += kept_out
         if self.forwarder.phases is not None:
             spec["phase_ms"] = {k: round(v, 3) for k, v in self.forwarder.phases.ms.items()}
-        fill = self.counters.fill(self.session.counts, self.session.source_counts())
+        fill = self.counters.fill(self.session.source_counts())
         return fill, spec

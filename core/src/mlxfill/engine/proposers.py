@@ -118,10 +118,10 @@ class Proposers:
         drafting.leaves_out = shared.team.size == 1
         if state is not None:
             drafting.restored(state)
-        elif drafting.tap_layers and held.kept:
+        elif drafting.aux_layers and held.kept:
             drafting.sit_out()  # the states that it needs were not kept: it did not pay
-        drafting.check_taps(shared.target)
-        forwarder.tap_layers = drafting.tap_layers if drafting.alive else ()
+        drafting.check_aux_states(shared.target)
+        forwarder.aux_layers = drafting.aux_layers if drafting.alive else ()
         return drafting
 
     def _most_drafts(self, drafter: Drafter) -> int:

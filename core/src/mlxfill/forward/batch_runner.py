@@ -78,9 +78,9 @@ class BatchRunner:
         started = time.perf_counter()
         self.rows[0].adapt()
         with mx.stream(self.stream):
-            with self._taping(self._taps_wanted()) as tape:
+            with self._taping(self._aux_states_wanted()) as tape:
                 logits = self.target.forward(pending[:, None], self.caches.entries)[:, -1]
-            self._take_taps(tape, [1] * len(self.rows))
+            self._take_aux_states(tape, [1] * len(self.rows))
             positions = [len(history) + unread for history in histories]
             logits = self._processed(logits, pending, histories, positions)
             logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
@@ -126,7 +126,7 @@ class BatchRunner:
         with mx.stream(self.stream):
             ids = mx.stack([_padded(window, size) for window in windows])
             self.caches.begin()
-            with self._taping(self.caches.needs_tape or self._taps_wanted()) as tape:
+            with self._taping(self.caches.needs_tape or self._aux_states_wanted()) as tape:
                 logits, spans = self._logits(ids, windows)
             judged = self._judged(logits, spans, windows, histories)
             counts = [
@@ -137,7 +137,7 @@ class BatchRunner:
             self.caches.settle(counts, size, tape)
             if self.caches.needs_tape:
                 mx.async_eval([entry.state for entry in self.caches.entries])
-        self._take_taps(tape, counts)
+        self._take_aux_states(tape, counts)
         self._count(counts)
         return judged
 
@@ -266,18 +266,18 @@ class BatchRunner:
 
     # --- pieces -------------------------------------------------------------------------------
 
-    def _taps_wanted(self) -> bool:
-        return any(forwarder.tap_layers for forwarder in self.rows)
+    def _aux_states_wanted(self) -> bool:
+        return any(forwarder.aux_layers for forwarder in self.rows)
 
     def _taping(self, wanted: bool) -> AbstractContextManager[LayerTrace | None]:
         return self.target.taping() if wanted else nullcontext()
 
-    def _take_taps(self, tape: LayerTrace | None, counts: Sequence[int]) -> None:
-        """Hand each row the taps of its kept ids."""
+    def _take_aux_states(self, tape: LayerTrace | None, counts: Sequence[int]) -> None:
+        """Hand each row the auxiliary hidden states of its kept ids."""
         for at, forwarder in enumerate(self.rows):
-            if tape is not None and forwarder.tap_layers:
-                taps = self.target.taps(tape, forwarder.tap_layers)
-                forwarder.last_taps = taps[at : at + 1, : counts[at]]
+            if tape is not None and forwarder.aux_layers:
+                aux_states = self.target.aux_states(tape, forwarder.aux_layers)
+                forwarder.last_aux_states = aux_states[at : at + 1, : counts[at]]
 
     def _count(self, counts: Sequence[int]) -> None:
         for forwarder, count in zip(self.rows, counts, strict=True):

@@ -98,8 +98,8 @@ class TargetRunner:
         self.held = 0
         self.unnamed = 0
         self.build_s = 0.0
-        self.tap_layers: tuple[int, ...] = ()
-        self.last_taps: mx.array | None = None
+        self.aux_layers: tuple[int, ...] = ()
+        self.last_aux_states: mx.array | None = None
         self.phases = Phases() if options.phase_times else None
         # Whether only the end can follow what processors were shown last.
         self.complete: Callable[[], bool] = lambda: False
@@ -167,15 +167,15 @@ class TargetRunner:
     @property
     def _forward(self) -> Callable[..., mx.array]:
         """``[1, L]`` ids, caches and embeddings to logits ``[1, L, V]``."""
-        return self._tapped if self.tap_layers else self.target.forward
+        return self._with_aux_states if self.aux_layers else self.target.forward
 
-    def _tapped(
+    def _with_aux_states(
         self, ids: mx.array, caches: list[Any], embeddings: mx.array | None = None
     ) -> mx.array:
-        """The same; what is tapped is then in ``last_taps``."""
-        with self.target.taping(self.tap_layers) as tape:
+        """The same; the outputs of ``aux_layers`` are then in ``last_aux_states``."""
+        with self.target.taping(self.aux_layers) as tape:
             logits = self.target.forward(ids, caches, embeddings)
-        self.last_taps = self.target.taps(tape, self.tap_layers)
+        self.last_aux_states = self.target.aux_states(tape, self.aux_layers)
         return logits
 
     # --- one token at a time --------------------------------------------------------
@@ -260,8 +260,8 @@ class TargetRunner:
                 mx.async_eval(self._states())
             self._quantize()
             self._end_phase("commit", [c.state for c in self.caches] if self.phases else ())
-        if self.last_taps is not None:
-            self.last_taps = self.last_taps[:, :keep]
+        if self.last_aux_states is not None:
+            self.last_aux_states = self.last_aux_states[:, :keep]
         self.held += keep
         self.forwards += 1
         return [result]
@@ -279,13 +279,13 @@ class TargetRunner:
         if rewinds:
             self.window.begin(ids.shape[1])
         replays = rewinds and self.window.needs_tape
-        layers = () if replays else self.tap_layers  # none named: all
+        layers = () if replays else self.aux_layers  # none named: all
         with target.taping(layers) if replays or layers else NOT_TAPING as tape:
             logits = run(ids)
         if rewinds:
             self.window.taped(tape)
-        if tape is not None and self.tap_layers:
-            self.last_taps = target.taps(tape, self.tap_layers)
+        if tape is not None and self.aux_layers:
+            self.last_aux_states = target.aux_states(tape, self.aux_layers)
         return logits[0]
 
     def _end_phase(self, name: str, arrays: object = ()) -> None:

@@ -6,7 +6,7 @@
     files      reading the files of models and adapters; configs: what their JSON must say
     formats    what kind of drafter or model a folder holds; baked: heads inside a target
     vocabulary whether text becomes tokens; detokenizer: tokens back to text
-    target     the model bound: forward, hidden, project, taps
+    target     the model bound: forward, hidden, project, aux_states
     anatomy    where its body, layers and embedding are; hooks: what its modules are made to tell
     head       its head for some ids only; team: one model on several ranks
     fingerprint  a hash of its weights

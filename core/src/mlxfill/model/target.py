@@ -68,7 +68,7 @@ class Target:
             said = f"{type(error).__name__}: {reason(error)}"
             message = f"{whose} failed on a two-token probe: {said}"
             raise ModelError(message) from error
-        self.tappable = self._tappable(tape, ids)
+        self.has_aux_states = self._has_aux_states(tape, ids)
         self.vocab_size = whole.shape[-1]
         self.dtype = whole.dtype
         self.hidden_size = 0
@@ -78,7 +78,7 @@ class Target:
         elif body is not None:
             self.split, self.reason = self._probe_split(capture, whole)
 
-    def _tappable(self, tape: hooks.LayerTrace, ids: mx.array) -> frozenset[int]:
+    def _has_aux_states(self, tape: hooks.LayerTrace, ids: mx.array) -> frozenset[int]:
         """Layers that answer one ``[B, L, H]`` array."""
         outputs = _outputs(tape)
         answers = [outputs.get(id(layer)) for layer in self.layers]
@@ -133,7 +133,7 @@ class Target:
         """Record layer calls inside the block: those of ``layers``, none named: of all."""
         return self._hooks.taping([self.layers[i] for i in layers])
 
-    def taps(self, tape: hooks.LayerTrace, layers: Sequence[int]) -> mx.array:
+    def aux_states(self, tape: hooks.LayerTrace, layers: Sequence[int]) -> mx.array:
         """Outputs of ``layers`` side by side, ``[B, L, n*H]``."""
         outputs = _outputs(tape)
         chosen = [outputs[id(self.layers[i])] for i in layers]

@@ -25,7 +25,7 @@ MOST = 1_000_000
 """Answers of one hook: as many as delimiters can be, and an end to those that never end."""
 LogitsProcessor = Callable[[Any, Any], Any]
 """mlx-lm's signature: ``(tokens [L], logits [1, V]) -> logits [1, V]``."""
-_SOURCE = ("name", "window", "propose", "observe", "resolved")
+_SOURCE = ("propose", "observe", "resolved")
 
 
 def settings_class(answer: object) -> type:

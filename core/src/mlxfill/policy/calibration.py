@@ -274,13 +274,13 @@ def estimated_cost(  # noqa: PLR0913, PLR0917 - what is timed, and how
 
 def _measured(target: Target, rows: DraftRows, depth: int, clock: Clock) -> float:
     ids = mx.arange(CONTEXT)[None] % target.vocab_size
-    width = target.hidden_size * len(rows.tap_layers)
-    taps = mx.zeros((1, CONTEXT, width), target.dtype) if width else None
-    rows.prefill(ids, taps)
+    width = target.hidden_size * len(rows.aux_layers)
+    aux_states = mx.zeros((1, CONTEXT, width), target.dtype) if width else None
+    rows.prefill(ids, aux_states)
     cache = target.new_cache()
     mx.eval(target.forward(ids, cache), [c.state for c in cache])
     position = CONTEXT + 1  # of the first draft; each round below keeps its pending token only
-    _timed_draft(rows, depth, position, taps, clock)  # the first of a kind also loads kernels
+    _timed_draft(rows, depth, position, aux_states, clock)  # the first of a kind also loads kernels
     _plain_step(target, cache, clock)
     steps: list[float] = []
     drafts: list[float] = []
@@ -290,7 +290,7 @@ def _measured(target: Target, rows: DraftRows, depth: int, clock: Clock) -> floa
     ):
         steps.append(_plain_step(target, cache, clock))
         position += 1
-        drafts.append(_timed_draft(rows, depth, position, taps, clock))
+        drafts.append(_timed_draft(rows, depth, position, aux_states, clock))
     return min(drafts) / min(steps)
 
 
@@ -301,12 +301,12 @@ def _plain_step(target: Target, cache: list[Any], clock: Clock) -> float:
 
 
 def _timed_draft(
-    rows: DraftRows, depth: int, position: int, taps: mx.array | None, clock: Clock
+    rows: DraftRows, depth: int, position: int, aux_states: mx.array | None, clock: Clock
 ) -> float:
     """Seconds a draft of a chain that is refused."""
     started = clock()
     (draft,) = rows.draft([1], depth, [position])
     mx.eval(draft)
     seconds = clock() - started
-    rows.commit([[1]], None if taps is None else taps[:, :1])
+    rows.commit([[1]], None if aux_states is None else aux_states[:, :1])
     return seconds / max(len(draft), 1)

@@ -205,7 +205,7 @@ class Drafter:
     def catch_up_cost(self) -> float:
         """What it costs to tell it of one token that others chose, in plain steps.
 
-        With taps that includes the target's part: they are computed when they are first needed.
+        With aux layers that includes the target's part, computed when it is first needed.
         Before it was timed, as many as the smallest calibrated window are told for a draft's cost.
         """
         return typical([(self.cost or 0.0) / SIZES[0], *self._catch_up])

@@ -177,7 +177,7 @@ class CacheRecorder:
             forwarder.caches,
             None if drafting is None else drafting.captured(tokens, len(tokens)),
             adapters=forwarder.options.adapters,
-            drafter=None if drafting is None else bool(drafting.tap_layers),
+            drafter=None if drafting is None else bool(drafting.aux_layers),
         )
         if refused:
             said = _no_room(refused, self.store.max_bytes)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from mlxfill.model.target import Target
     from mlxfill.policy.drafter import Drafter
 
-MOST_TAPS = 2048
-"""Tokens whose taps are held for a drafter that may never need them, and most told at once."""
+MOST_AUX_STATES = 2048
+"""Tokens whose states are held for a drafter that may never need them, and most told at once."""
 
 
 class Informed:
@@ -46,45 +46,45 @@ class Informed:
         self.sampling, self.vocab_size = sampling, vocab_size
         self.drafter, self.group = drafter, DraftGroup(rows)
         self.group.members.append(self)
-        self.tap_layers = tuple(rows.tap_layers)
+        self.aux_layers = tuple(rows.aux_layers)
         self.processed = 0
         self.told_s = 0.0
         self.alive = True
         self.leaves_out = True
         self._full = rows.prefill_mode == "full"
         self.stream, self._on_fault = stream, on_fault
-        self._taps: list[mx.array] = []
+        self._aux_states: list[mx.array] = []
         self._prompt: list[int] = []
         self._noted = 0
         self._mute = False
 
-    def check_taps(self, target: Target) -> None:
-        """Sit the request out unless the target has the layers that are to be tapped."""
-        wrong = next((i for i in self.tap_layers if i not in target.tappable), None)
+    def check_aux_states(self, target: Target) -> None:
+        """Sit the request out unless the target has the drafter's aux layers."""
+        wrong = next((i for i in self.aux_layers if i not in target.has_aux_states), None)
         if wrong is not None:
-            self.tap_layers = ()
+            self.aux_layers = ()
             last = target.layer_count - 1
             has = f"the target has layers 0 to {last}"
             why = "it gives no [B, L, H] array" if wrong in range(last + 1) else has
-            self.failed("open", ValueError(f"wants taps of layer {wrong}; {why}"))
+            self.failed("open", ValueError(f"wants the output of layer {wrong}; {why}"))
 
     # --- what happened elsewhere ------------------------------------------------------
 
-    def prefilled(self, tokens: Sequence[int], taps: mx.array | None) -> None:
+    def prefilled(self, tokens: Sequence[int], aux_states: mx.array | None) -> None:
         """A chunk of the prompt went through the target.
 
         It is told when it is to draft: what it would be told for nothing may cost more than drafts
         save.
         """
-        self.note(taps)
+        self.note(aux_states)
         self._prompt += tokens
         self._noted += len(tokens)
         if self._brims():
             self._prefill()
 
     def _brims(self) -> bool:
-        """Whether it must be told now or never, and is worth it: taps are not held for ever."""
-        if not self.tap_layers or self._untold < MOST_TAPS:
+        """Whether it must be told now or never, and is worth it: states are not held for ever."""
+        if not self.aux_layers or self._untold < MOST_AUX_STATES:
             return False
         if self.drafter.affords(self._untold) and self.drafter.pays(self._untold):
             return True
@@ -99,15 +99,15 @@ class Informed:
     def sit_out(self) -> None:
         """Draft no more in this request."""
         self.alive = False
-        self._taps, self._prompt = [], []
+        self._aux_states, self._prompt = [], []
 
     def _prefill(self) -> None:
         """Tell of the prompt as far as it is known."""
         tokens, self._prompt = self._prompt, []
-        for at in range(0, len(tokens), MOST_TAPS):
-            part = tokens[at : at + MOST_TAPS]
-            taps = self._taken_taps(len(part))
-            prefill = partial(self.group.rows.prefill, row(part)[None], taps)
+        for at in range(0, len(tokens), MOST_AUX_STATES):
+            part = tokens[at : at + MOST_AUX_STATES]
+            aux_states = self._taken_aux_states(len(part))
+            prefill = partial(self.group.rows.prefill, row(part)[None], aux_states)
             self._tell("prefill", len(part), prefill)
 
     def _tell(self, where: str, count: int, call: Callable[[], Any]) -> None:
@@ -123,13 +123,17 @@ class Informed:
         self.drafter.told(count, seconds * 1e3)
         self.processed += count
 
-    def _taken_taps(self, count: int) -> mx.array | None:
-        """The oldest ``[1, count, n*H]`` taps that it has not been told of."""
-        if not self._taps:
+    def _taken_aux_states(self, count: int) -> mx.array | None:
+        """The oldest ``[1, count, n*H]`` states that it has not been told of."""
+        if not self._aux_states:
             return None
-        taps = mx.concatenate(self._taps, axis=1) if len(self._taps) > 1 else self._taps[0]
-        self._taps = [taps[:, count:]] if taps.shape[1] > count else []
-        return taps[:, :count]
+        aux_states = (
+            mx.concatenate(self._aux_states, axis=1)
+            if len(self._aux_states) > 1
+            else self._aux_states[0]
+        )
+        self._aux_states = [aux_states[:, count:]] if aux_states.shape[1] > count else []
+        return aux_states[:, :count]
 
     def missed(self, tokens: Sequence[int]) -> None:
         """The first tokens of the session, which the target had in caches made earlier.
@@ -140,24 +144,24 @@ class Informed:
         fresh = tokens[self.processed :]
         if not fresh or not self.alive:
             return
-        if self.tap_layers:
+        if self.aux_layers:
             self.failed(
                 "prefill", ValueError("the prewarmed cache holds no states for this drafter")
             )
             return
         self.prefilled(fresh, None)
 
-    def prompt_done(self, last: int, taps: mx.array | None) -> None:
+    def prompt_done(self, last: int, aux_states: mx.array | None) -> None:
         """The last prompt token went through the target."""
         if self._full:
-            self.prefilled([last], taps)
+            self.prefilled([last], aux_states)
         else:
-            self.note(taps)
+            self.note(aux_states)
 
-    def note(self, taps: mx.array | None) -> None:
-        """A forward that was not this drafter's round; ``taps`` belong to its ids."""
-        if taps is not None and self.tap_layers and self.alive:
-            self._taps.append(taps)
+    def note(self, aux_states: mx.array | None) -> None:
+        """A forward that was not this drafter's round; ``aux_states`` belong to its ids."""
+        if aux_states is not None and self.aux_layers and self.alive:
+            self._aux_states.append(aux_states)
 
     def others_chose(self, tokens: Sequence[int], held: int) -> None:
         """The target holds ``held`` of ``tokens``; who drafts is told when much has gathered."""
@@ -174,7 +178,7 @@ class Informed:
     def untold(
         self, tokens: Sequence[int], held: int
     ) -> tuple[Sequence[int], mx.array | None] | None:
-        """The next ids up to ``held`` that it has not been told of, with their taps; None: none.
+        """The next ids up to ``held`` that it has not been told of, with their states; None: none.
 
         The prompt it is told of here.
         """
@@ -184,8 +188,8 @@ class Informed:
             self.sit_out()
         if held <= self.processed or not self.alive:
             return None
-        fresh = tokens[self.processed : min(held, self.processed + MOST_TAPS)]
-        return fresh, self._taken_taps(len(fresh))
+        fresh = tokens[self.processed : min(held, self.processed + MOST_AUX_STATES)]
+        return fresh, self._taken_aux_states(len(fresh))
 
     # --- checkpoints -----------------------------------------------------------------
 

@@ -100,7 +100,7 @@ class Drafting(Informed):
         return drafts
 
     def commit(
-        self, drafted: int, accepted: int, entered: list[int], taps: mx.array | None
+        self, drafted: int, accepted: int, entered: list[int], aux_states: mx.array | None
     ) -> None:
         """``entered`` follows the old pending token, the new one included.
 
@@ -115,7 +115,7 @@ class Drafting(Informed):
         warning = self.drafter.first_draft(accepted > 0, self.vocab_size)
         if warning:
             self._on_fault(Fault(self.drafter.plugin, "draft", warning, notice=True))
-        self.group.entered(self, entered, taps if self.tap_layers else None)
+        self.group.entered(self, entered, aux_states if self.aux_layers else None)
         self.processed += len(entered)
         self._noted = self.processed
 

@@ -111,9 +111,9 @@ class DraftGroup:
                 raise ValueError(f"ids {ids!r} are not all in the vocabulary")
         return drafts
 
-    def entered(self, member: Member, ids: list[int], taps: mx.array | None) -> None:
+    def entered(self, member: Member, ids: list[int], aux_states: mx.array | None) -> None:
         """``ids`` follow the old pending id of a member that drafted; ``commit`` comes next."""
-        self._entered[member] = ids, taps
+        self._entered[member] = ids, aux_states
 
     def commit(self) -> None:
         """End the round of those who drafted."""
@@ -122,25 +122,25 @@ class DraftGroup:
         nothing: tuple[list[int], mx.array | None] = ([], None)
         parts = [self._entered.get(each, nothing) for each in self.members]
         self._entered = {}
-        taps = _side_by_side([each for _, each in parts])
-        self.call("commit", lambda: self.rows.commit([ids for ids, _ in parts], taps))
+        aux_states = _side_by_side([each for _, each in parts])
+        self.call("commit", lambda: self.rows.commit([ids for ids, _ in parts], aux_states))
 
     def consume(self, told: dict[Member, tuple[Sequence[int], mx.array | None]]) -> None:
-        """Tell members of tokens that others chose, ``[1, n, n*H]`` taps with them."""
+        """Tell members of tokens that others chose, ``[1, n, n*H]`` states with them."""
         parts = [told.get(each, ((), None)) for each in self.members]
         lengths = [len(ids) for ids, _ in parts]
         ids = mx.array([[*ids, *[0] * (max(lengths) - len(ids))] for ids, _ in parts])
-        taps = _side_by_side([each for _, each in parts])
-        self.call("consume", lambda: self.rows.consume(ids, lengths, taps))
+        aux_states = _side_by_side([each for _, each in parts])
+        self.call("consume", lambda: self.rows.consume(ids, lengths, aux_states))
 
 
-def _side_by_side(taps: Sequence[mx.array | None]) -> mx.array | None:
+def _side_by_side(aux_states: Sequence[mx.array | None]) -> mx.array | None:
     """``[1, n, n*H]`` of some rows as ``[B, S, n*H]``, zeros where there are none."""
-    found = [each for each in taps if each is not None]
+    found = [each for each in aux_states if each is not None]
     if not found:
         return None
     size, like = max(each.shape[1] for each in found), found[0]
-    if len(taps) == 1:
+    if len(aux_states) == 1:
         return like
 
     def padded(each: mx.array | None) -> mx.array:
@@ -148,4 +148,4 @@ def _side_by_side(taps: Sequence[mx.array | None]) -> mx.array | None:
             return mx.zeros((1, size, like.shape[2]), like.dtype)
         return mx.pad(each, [(0, 0), (0, size - each.shape[1]), (0, 0)])
 
-    return mx.concatenate([padded(each) for each in taps])
+    return mx.concatenate([padded(each) for each in aux_states])

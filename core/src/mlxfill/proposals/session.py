@@ -24,7 +24,6 @@ FIELDS: dict[str, type] = {
     "ids": tuple,
     "policy": Policy,
     "origin": str,
-    "branch_stop": bool,
     "delimiter_bound": bool,
     "evidence": int,
 }
@@ -127,7 +126,7 @@ class Session:
         self.seats = [s for s in seats if self._sane(s, on_fault)]
         self._sources = [s.source for s in self.seats]
         fates = (JUDGED, COST, END, SHORT, UNSUPPORTED)
-        self.counts: dict[str, int] = dict.fromkeys(("offers", "branch_stops", *fates), 0)
+        self.counts: dict[str, int] = dict.fromkeys(("offers", *fates), 0)
         # What sources had counted of this reply before it was stored and gone on with.
         self.counted_before: dict[str, int] = {}
         # For traces, None otherwise: offer, accepted, judged, the target's id instead;
@@ -384,8 +383,6 @@ class Session:
         if policy is Policy.VERIFY and not (rules.verify_supported and rules.verify_pays):
             self.counts[COST if rules.verify_supported else UNSUPPORTED] += 1
             return None
-        if proposal.branch_stop:
-            self.counts["branch_stops"] += 1
         return Offer(seat, proposal, ids, policy)
 
     def _tell(self, seat: SourceState, proposal: Proposal, accepted: int) -> None:

@@ -24,14 +24,14 @@ def read_rows(
     caches: Sequence[list[Any]],
     held: Sequence[int],
     chunks: Sequence[Sequence[int]],
-    tap_layers: Sequence[int] = (),
+    aux_layers: Sequence[int] = (),
 ) -> LayerTrace | None:
     """Forward ``chunks[b]`` after the ``held[b]`` tokens of ``caches[b]``, lazily, without a head.
 
     Each of the mlx-lm caches holds its chunk afterwards.  All of them held tokens before, or none
     did; where chunks are of unequal length the shorter ones are filled up behind their end.
 
-    :returns: the tape of ``tap_layers``, None without any.
+    :returns: the tape of ``aux_layers``, None without any.
     """
     rows = RowCaches()
     rows.join(caches, held)
@@ -39,7 +39,7 @@ def read_rows(
     size = max(counts)
     ids = mx.array([[*chunk, *[PAD] * (size - len(chunk))] for chunk in chunks], mx.int32)
     rows.expect(counts)
-    with target.taping(tap_layers) if tap_layers else nullcontext() as tape:
+    with target.taping(aux_layers) if aux_layers else nullcontext() as tape:
         target.forward(ids, rows.entries)
     rows.advance(counts)
     for at, cache in enumerate(caches):

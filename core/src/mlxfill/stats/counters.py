@@ -42,12 +42,11 @@ class Counters:
         """Forwards that brought no token, the reply being over."""
         return self.found_end + self.in_flight
 
-    def fill(self, offers: Mapping[str, int], sources: Mapping[str, int]) -> dict[str, Any]:
+    def fill(self, sources: Mapping[str, int]) -> dict[str, Any]:
         """Counters of asserted spans, and those of the ``sources`` themselves.
 
         ``events``: spans; ``injected``: their tokens, ``injected_from`` by origin; ``truncations``:
-        spans cut by a clamp; ``wasted_samples``: steps whose sample a span replaced;
-        ``branch_stops``: offers that end where known continuations fork.
+        spans cut by a clamp; ``wasted_samples``: steps whose sample a span replaced.
         """
         return {
             "events": self.fill_events,
@@ -56,7 +55,6 @@ class Counters:
             "span_lengths": self.span_lengths,
             "truncations": self.truncations,
             "wasted_samples": self.wasted_samples,
-            "branch_stops": offers["branch_stops"],
             **sources,
         }
 

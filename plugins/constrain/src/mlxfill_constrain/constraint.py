@@ -30,8 +30,6 @@ class GrammarConstraint:
     A reasoning block that the prompt left open may hold anything; the grammar begins after it.
     """
 
-    name, window = "constrain", 1
-
     def __init__(
         self, walk: Walk, vocabulary: Vocabulary, request: Request, *, forced: bool = True
     ) -> None:

@@ -33,15 +33,13 @@ class EchoSource:
     session left behind.
     """
 
-    name = ORIGIN
-    window = 1
-
     def __init__(
         self, memory: Memory, settings: EchoSettings, delimiters: AbstractSet[int]
     ) -> None:
         self._memory, self._settings, self._delimiters = memory, settings, delimiters
         self._occurrences = settings.occurrences
         self._acceptance = Acceptance()
+        self.counts = {"branch_stops": 0}
 
     def propose(self, view: TokenView) -> Proposal | None:  # noqa: ARG002 - all was observed
         """Offer what followed, or None where nothing did or all places differ."""
@@ -69,11 +67,11 @@ class EchoSource:
             if length < len(ids):
                 ids, forked = ids[:length], False
             self._acceptance.follow(ids)
+        self.counts["branch_stops"] += forked
         return Proposal(
             ids,
             policy,
             ORIGIN,
-            branch_stop=forked,
             delimiter_bound=True,
             evidence=self._matched(index.ids, places[0]),
         )

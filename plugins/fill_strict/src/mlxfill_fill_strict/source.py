@@ -26,7 +26,6 @@ class StrictSource:
     """
 
     name = "fill-strict"
-    window = 1
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ class NgramRows:
     grammar.  Raises ``DrafterError`` for a checkpoint of another namespace or length.
     """
 
-    tap_layers: tuple[int, ...] = ()
+    aux_layers: tuple[int, ...] = ()
     prefill_mode: Literal["tail-split", "full"] = "tail-split"
 
     def __init__(
@@ -64,7 +64,7 @@ class NgramRows:
     def commit(
         self,
         accepted: Sequence[Sequence[int]],
-        context: mx.array | None = None,  # noqa: ARG002 - no taps
+        context: mx.array | None = None,  # noqa: ARG002 - no aux layers
     ) -> None:
         """Add the ids of a round but the last: it is pending, and comes with the next draft."""
         for row, ids in zip(self._rows, accepted, strict=True):
@@ -75,7 +75,7 @@ class NgramRows:
         self,
         tokens: mx.array,
         lengths: Sequence[int],
-        context: mx.array | None = None,  # noqa: ARG002 - no taps
+        context: mx.array | None = None,  # noqa: ARG002 - no aux layers
     ) -> None:
         """Add the first ``lengths[b]`` of ``[B, L]`` ids that entered the target's caches without
         a draft: the pending id first, the new pending id not yet.
@@ -206,7 +206,6 @@ class NgramProvider:
     weights_bytes = 0
     supports_target_adapters = True
     supports_external_tokens = True
-    draft_vocabulary: tuple[int, ...] | None = None
 
     def __init__(
         self, namespace: str, make_guesser: Callable[[], Guesser], default_depth: int

@@ -24,7 +24,6 @@ class NgramSource:
     """
 
     name = ORIGIN
-    window = 1
 
     def __init__(self, guesser: Guesser) -> None:
         self._guesser = guesser

@@ -38,7 +38,6 @@ class MtpProvider:
         """``identity`` names weights and vocabulary in checkpoints."""
         self.weights_bytes = sum(array.nbytes for array in parameters(head.module).values())
         self.default_depth = block_size - 1
-        self.draft_vocabulary = head.vocabulary
         self._head: Head | None = head
         self._held_rows = held_rows
         self._namespace = f"qwen-mtp:{identity}:held_rows={held_rows}"
@@ -55,7 +54,7 @@ class MtpProvider:
         rows = MtpRows(
             self._namespace,
             self._head,
-            tap_layers=(target.layer_count - 1,),
+            aux_layers=(target.layer_count - 1,),
             most_drafts=self.default_depth,
             held_rows=self._held_rows,
         )

@@ -29,12 +29,12 @@ class MtpRows:
         namespace: str,
         head: Head,
         *,
-        tap_layers: tuple[int, ...],
+        aux_layers: tuple[int, ...],
         most_drafts: int,
         held_rows: HeldRows,
     ) -> None:
         """No rows yet.  ``most_drafts``: a round's, what the head was trained for."""
-        self.namespace, self.tap_layers = namespace, tap_layers
+        self.namespace, self.aux_layers = namespace, aux_layers
         self._head, self._most, self._held_rows = head, most_drafts, held_rows
         self._chains: list[Chain] = []
         self._batch: Batch | None = None

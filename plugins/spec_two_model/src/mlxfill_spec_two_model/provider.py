@@ -31,7 +31,6 @@ class TwoModelProvider:
     default_depth = 3
     supports_target_adapters = True
     supports_external_tokens = True
-    draft_vocabulary: tuple[int, ...] | None = None
 
     def __init__(self, model: DraftModel, settings: TwoModelSettings, identity: str) -> None:
         """``identity`` names the weights in checkpoints."""

@@ -24,7 +24,7 @@ class TwoModelRows:
     caches.  Other rows lie in a batch as soon as they draft together.
     """
 
-    tap_layers: tuple[int, ...] = ()
+    aux_layers: tuple[int, ...] = ()
     prefill_mode: Literal["tail-split", "full"] = "tail-split"
 
     def __init__(self, namespace: str, model: DraftModel, settings: TwoModelSettings) -> None:
@@ -66,7 +66,7 @@ class TwoModelRows:
     def commit(
         self,
         accepted: Sequence[Sequence[int]],
-        context: mx.array | None = None,  # noqa: ARG002 - no taps
+        context: mx.array | None = None,  # noqa: ARG002 - no aux layers
     ) -> None:
         """End a round: the kept drafts of each row, then its next pending id."""
         if self._batch is not None:
@@ -80,7 +80,7 @@ class TwoModelRows:
         self,
         tokens: mx.array,
         lengths: Sequence[int],
-        context: mx.array | None = None,  # noqa: ARG002 - no taps
+        context: mx.array | None = None,  # noqa: ARG002 - no aux layers
     ) -> None:
         """Take the first ``lengths[b]`` of ``[B, L]`` ids that others chose."""
         for row, (chain, length) in enumerate(zip(self._chains, lengths, strict=True)):

@@ -22,21 +22,20 @@ class ScriptedDrafter:
     """A ``DraftProvider`` whose guesses come from ``script``.
 
     ``on_device``: answer an array instead of lists of ids.  ``chance``: how often a round gets
-    any drafts.  ``tap_layers``: target layers whose outputs are asked for and kept.
+    any drafts.  ``aux_layers``: target layers whose outputs are asked for and kept.
     ``opened``: the rows of each request.
     """
 
     script: Script
     on_device: bool = False
     chance: float = 1.0
-    tap_layers: tuple[int, ...] = ()
+    aux_layers: tuple[int, ...] = ()
     prefill_mode: Literal["tail-split", "full"] = "tail-split"
     default_depth: int = 4
     id: str = "scripted"
     weights_bytes: int = 0
     supports_target_adapters: bool = True
     supports_external_tokens: bool = True
-    draft_vocabulary: tuple[int, ...] | None = None
     opened: list[ScriptedRows] = field(factory=list)
     closed: bool = False
 
@@ -74,32 +73,34 @@ class ScriptedDrafter:
 class ScriptedRow:
     """One of them: the tokens before the pending one, as it was told of them.
 
-    ``taps``: what came with them, ``[1, len(known), n*H]`` in pieces; ``rounds``: its drafts.
+    ``aux_states``: what came with them, ``[1, len(known), n*H]`` in pieces; ``rounds``: its drafts.
     """
 
     known: list[int] = field(factory=list)
-    taps: list[mx.array] = field(factory=list)
+    aux_states: list[mx.array] = field(factory=list)
     rounds: list[list[int]] = field(factory=list)
     pending: int | None = None
 
-    def take(self, ids: list[int], taps: mx.array | None) -> None:
+    def take(self, ids: list[int], aux_states: mx.array | None) -> None:
         """These are behind the row now."""
-        if taps is not None and ids:
-            _expect(taps.shape[1] >= len(ids), f"{len(ids)} tokens, taps {taps.shape}")
-            self.taps.append(taps[:, : len(ids)])
+        if aux_states is not None and ids:
+            _expect(
+                aux_states.shape[1] >= len(ids), f"{len(ids)} tokens, aux_states {aux_states.shape}"
+            )
+            self.aux_states.append(aux_states[:, : len(ids)])
         self.known.extend(ids)
 
 
 class ScriptedRows:
     """Raises ``AssertionError`` when it is asked out of step with what it was told.
 
-    ``known``, ``taps`` and ``rounds`` are those of the first row.
+    ``known``, ``aux_states`` and ``rounds`` are those of the first row.
     """
 
     def __init__(self, provider: ScriptedDrafter, target: TargetView) -> None:
         self.provider, self.target = provider, target
         self.namespace = "scripted"
-        self.tap_layers = provider.tap_layers
+        self.aux_layers = provider.aux_layers
         self.prefill_mode = provider.prefill_mode
         self.rows: list[ScriptedRow] = []
         self.closed = False
@@ -115,9 +116,9 @@ class ScriptedRows:
         return self.rows[0].known
 
     @property
-    def taps(self) -> list[mx.array]:
+    def aux_states(self) -> list[mx.array]:
         """Of the first row."""
-        return self.rows[0].taps
+        return self.rows[0].aux_states
 
     @property
     def rounds(self) -> list[list[int]]:
@@ -125,7 +126,7 @@ class ScriptedRows:
         return self.rows[0].rounds
 
     def prefill(self, tokens: mx.array, context: mx.array | None = None) -> None:
-        """Take ``[B, L]`` prompt tokens and their taps."""
+        """Take ``[B, L]`` prompt tokens and their aux_states."""
         self._take(tokens, [tokens.shape[1]] * len(self.rows), context)
 
     def draft(
@@ -152,7 +153,7 @@ class ScriptedRows:
 
     def commit(self, accepted: Sequence[Sequence[int]], context: mx.array | None = None) -> None:
         """The pending token and all but the newest of ``accepted`` are behind each row now."""
-        self._expect_taps(context)
+        self._expect_aux_states(context)
         for at, (row, entered) in enumerate(zip(self.rows, accepted, strict=True)):
             pending, row.pending = row.pending, None
             _expect((pending is None) == (not entered), "a round ended that never began")
@@ -166,7 +167,7 @@ class ScriptedRows:
         self._take(tokens, lengths, context)
 
     def _take(self, tokens: mx.array, lengths: Sequence[int], context: mx.array | None) -> None:
-        self._expect_taps(context)
+        self._expect_aux_states(context)
         ids: Any = tokens.tolist()
         for at, (row, length) in enumerate(zip(self.rows, lengths, strict=True)):
             row.take(ids[at][:length], _of(context, at))
@@ -185,13 +186,13 @@ class ScriptedRows:
         self.rows = [self.rows[row] for row in rows]
 
     def capture(self, row: int) -> DraftCheckpoint:
-        """What the row was told: ``known`` ``[L]`` int32, and ``taps`` ``[1, L, n*H]``."""
+        """What the row was told: ``known`` ``[L]`` int32, and ``aux_states`` ``[1, L, n*H]``."""
         import mlx.core as mx
 
         told = self.rows[row]
         tensors = {"known": mx.array(told.known, mx.int32)}
-        if told.taps:
-            tensors["taps"] = mx.concatenate(told.taps, axis=1)
+        if told.aux_states:
+            tensors["aux_states"] = mx.concatenate(told.aux_states, axis=1)
         return DraftCheckpoint(self.namespace, len(told.known), tensors)
 
     def close(self) -> None:
@@ -206,11 +207,13 @@ class ScriptedRows:
             message = f"a checkpoint of {checkpoint.namespace!r} is none of {self.namespace!r}"
             raise DrafterError(message)
         known: Any = checkpoint.tensors["known"].tolist()
-        taps = [checkpoint.tensors["taps"]] if "taps" in checkpoint.tensors else []
-        return ScriptedRow(list(known), taps)
+        aux_states = (
+            [checkpoint.tensors["aux_states"]] if "aux_states" in checkpoint.tensors else []
+        )
+        return ScriptedRow(list(known), aux_states)
 
-    def _expect_taps(self, context: mx.array | None) -> None:
-        _expect((context is None) == (not self.tap_layers), "no taps came with the tokens")
+    def _expect_aux_states(self, context: mx.array | None) -> None:
+        _expect((context is None) == (not self.aux_layers), "no context came with the tokens")
 
 
 def _of(context: mx.array | None, row: int) -> mx.array | None:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from mlxfill import Request, TokenView
     from mlxfill_testing.script import Script
 
+TAIL = 4
+"""Newest tokens by which a view is compared with what was observed."""
+
 
 @define
 class Outcome:
@@ -37,8 +40,7 @@ class ScriptedSource:
     policy: Policy = Policy.VERIFY
     chance: float = 1.0
     delimiter_bound: bool = False
-    name: str = "scripted"
-    window: int = 4
+    origin: str = "scripted"
     seen: list[int] = field(factory=list)
     offered: list[Proposal] = field(factory=list)
     outcomes: list[Outcome] = field(factory=list)
@@ -52,16 +54,16 @@ class ScriptedSource:
 
     def propose(self, view: TokenView) -> Proposal | None:
         """2 to ``longest`` ids of the script."""
-        tail = list(view.tail(self.window))
-        if tail != self.seen[-self.window :] or view.length != len(self.seen):
-            message = f"the view ends in {tail}, what was observed in {self.seen[-self.window :]}"
+        tail = list(view.tail(TAIL))
+        if tail != self.seen[-TAIL:] or view.length != len(self.seen):
+            message = f"the view ends in {tail}, what was observed in {self.seen[-TAIL:]}"
             raise AssertionError(message)
         rng = self.script.random
         if rng.random() >= self.chance:
             return None
         ids = self.script.guess(view.length, rng.randint(2, self.longest))
         bound = self.delimiter_bound
-        proposal = Proposal(tuple(ids), self.policy, self.name, delimiter_bound=bound)
+        proposal = Proposal(tuple(ids), self.policy, self.origin, delimiter_bound=bound)
         self.offered.append(proposal)
         return proposal
 

@@ -12,10 +12,10 @@ from mlxfill import Chooser, DraftKind, Sampling, TargetView, hookimpl
 from mlxfill_testing.conformance.breach import Breach, blamed, said_of
 from mlxfill_testing.conformance.lossless import Seated, compare
 from mlxfill_testing.conformance.report import Conformance
+from mlxfill_testing.conformance.rows.aux_states import AuxStates
 from mlxfill_testing.conformance.rows.batch import Batch, Setting
 from mlxfill_testing.conformance.rows.checkpoints import check_refusals
 from mlxfill_testing.conformance.rows.disbelief import DEPTH, check_disbelief
-from mlxfill_testing.conformance.rows.taps import Taps
 from mlxfill_testing.conformance.sessions.playing import short
 from mlxfill_testing.conformance.sessions.strangers import Talk, overheard
 from mlxfill_testing.conformance.trial import Trial
@@ -33,7 +33,6 @@ ATTRIBUTES: dict[str, tuple[type, ...]] = {
     "default_depth": (int,),
     "supports_target_adapters": (bool,),
     "supports_external_tokens": (bool,),
-    "draft_vocabulary": (tuple, type(None)),
 }
 METHODS = ("prefill", "draft", "commit", "consume", "append", "keep", "capture", "close")
 SAMPLINGS = (Sampling(seed=1), Sampling(seed=2, temperature=0.9))
@@ -171,10 +170,10 @@ class _Battery:
 
         with blamed(told, "making the provider"):
             provider = factory(target)
-            _check_provider(provider, target, told)
+            _check_provider(provider, told)
             rows = provider.open(target, [Chooser(SAMPLINGS[0])], [None])
             _check_rows(rows, target, told)
-        width = target.hidden_size * len(rows.tap_layers)
+        width = target.hidden_size * len(rows.aux_layers)
         full = rows.prefill_mode == "full"
         with blamed(told, "close()"):
             rows.close()
@@ -183,7 +182,7 @@ class _Battery:
     def setting(self, *, sampled: bool) -> Setting:
         """What rows are opened with."""
         sampling = Chooser(SAMPLINGS[sampled])
-        return Setting(self.provider, self.target, sampling, Taps(self.width))
+        return Setting(self.provider, self.target, sampling, AuxStates(self.width))
 
     def listen(self) -> None:
         """Two users say the same beginning; the second one hears nothing of the first one."""
@@ -243,7 +242,7 @@ def _do(batch: Batch, act: Act, full: bool) -> None:
         batch.round(act.depth, act.numbers[:rows], act.ids[:rows], act.out(rows))
 
 
-def _check_provider(provider: Any, target: TargetView, told: Callable[[str], Breach]) -> None:  # noqa: ANN401
+def _check_provider(provider: Any, told: Callable[[str], Breach]) -> None:  # noqa: ANN401
     for key, kinds in ATTRIBUTES.items():
         value = getattr(provider, key, ...)
         if type(value) not in kinds:
@@ -254,11 +253,6 @@ def _check_provider(provider: Any, target: TargetView, told: Callable[[str], Bre
     for key, least in (("weights_bytes", 0), ("default_depth", 1)):
         if getattr(provider, key) < least:
             raise told(f"has {key} {getattr(provider, key)}, at least {least} is due")
-    legal = provider.draft_vocabulary
-    if legal is not None and (
-        not legal or list(legal) != sorted(set(legal)) or not _within(legal, target.vocab_size)
-    ):
-        raise told(f"has draft_vocabulary {short(legal)}, not ascending ids of the target")
     for method in ("open", "close"):
         if not callable(getattr(provider, method, None)):
             raise told(f"has no method {method}()")
@@ -268,14 +262,14 @@ def _check_rows(rows: DraftRows, target: TargetView, told: Callable[[str], Breac
     for method in METHODS:
         if not callable(getattr(rows, method, None)):
             raise told(f"opens rows without a method {method}()")
-    if type(rows.namespace) is not str or not rows.namespace:
-        raise told(f"opens rows of namespace {rows.namespace!r}, not a word")
     if rows.prefill_mode not in {"tail-split", "full"}:
         raise told(f"opens rows of prefill_mode {rows.prefill_mode!r}, not 'tail-split' or 'full'")
-    taps = rows.tap_layers
-    if type(taps) is not tuple or not _within(taps, target.layer_count):
+    aux_states = rows.aux_layers
+    if type(aux_states) is not tuple or not _within(aux_states, target.layer_count):
         last = target.layer_count - 1
-        raise told(f"opens rows of tap_layers {short(taps)}, not a tuple of layers 0 to {last}")
+        raise told(
+            f"opens rows of aux_layers {short(aux_states)}, not a tuple of layers 0 to {last}"
+        )
     if type(rows.row_count) is not int or rows.row_count != 1:
         raise told(f"opens {short(rows.row_count)} rows for one checkpoint")
 

@@ -186,7 +186,7 @@ class _Battery:
             )
         first, second = (self.sources(kit_request([1, 2, 3])) for _ in range(2))
         if first and not self.name:
-            self.name = str(getattr(first[0], "name", "")) or type(first[0]).__name__
+            self.name = type(first[0]).__name__
         self.name = self.name or "source"
         shared = [s for s in first if any(s is other for other in second)]
         if shared:
@@ -316,7 +316,7 @@ class _Battery:
 
     def _repeats(self, opening: _Opening, story: Story, at: int, usual: Played) -> bool:
         """Whether it offers the same when it is asked the same: else it draws lots, as it may."""
-        name = usual.source.name
+        name = type(usual.source).__name__
         if name in self.unsteady:
             return False
         again = self._run(opening, story, self._source(opening, at))

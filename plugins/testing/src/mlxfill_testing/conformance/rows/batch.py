@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlxfill import DraftCheckpoint, DraftProvider, DraftRows, DraftSampling, TargetView
-    from mlxfill_testing.conformance.rows.taps import Taps
+    from mlxfill_testing.conformance.rows.aux_states import AuxStates
 
 
 @define
@@ -25,7 +25,7 @@ class Setting:
     provider: DraftProvider
     target: TargetView
     sampling: DraftSampling
-    taps: Taps
+    aux_states: AuxStates
 
     def open(self, checkpoints: Sequence[DraftCheckpoint | None]) -> DraftRows:
         """New rows."""
@@ -87,8 +87,8 @@ class Batch:
     def context(
         self, sessions: Sequence[Sequence[int]], starts: Sequence[int] | None = None
     ) -> mx.array | None:
-        """The taps of sessions from their starts on."""
-        return self.setting.taps.of(sessions, starts or [0] * len(sessions))
+        """The auxiliary states of sessions from their starts on."""
+        return self.setting.aux_states.of(sessions, starts or [0] * len(sessions))
 
     # --- what the loop does -------------------------------------------------------------
 
@@ -209,7 +209,7 @@ class Batch:
         with blamed(self.breach, "capture()"):
             checkpoint = self.rows.capture(at)
         processed = len(self.members[at].tokens) - 1
-        check_checkpoint(checkpoint, self.rows.namespace, processed, told)
+        check_checkpoint(checkpoint, processed, told)
         self._checkpoints.append((checkpoint, snapshot(checkpoint)))
         return checkpoint
 
@@ -254,7 +254,7 @@ class Batch:
         """The same for the twin, told as an engine tells a single row."""
         start = len(row.tokens) - 1
         if drafts or not self.setting.provider.supports_external_tokens:
-            # the taps of what was kept
+            # the states of what was kept
             window = [*row.tokens, *entered[:-1]]
             with blamed(self.breach, "commit()"):
                 row.alone.commit([entered], self.context([window], [start]))
@@ -294,11 +294,9 @@ class Batch:
     def _check_ids(self, ids: list[int], at: int, depth: int) -> None:
         if len(ids) > depth:
             raise self.breach(f"drafted {len(ids)} ids in row {at} when asked for {depth}")
-        size, legal = self.setting.target.vocab_size, self.setting.provider.draft_vocabulary
+        size = self.setting.target.vocab_size
         for token in ids:
             if type(token) is not int:
                 raise self.breach(f"drafted {short(token)} in row {at}, not an int")
             if not 0 <= token < size:
                 raise self.breach(f"drafted id {token}, outside the vocabulary of {size}")
-            if legal is not None and token not in legal:
-                raise self.breach(f"drafted id {token}, which its draft_vocabulary does not have")

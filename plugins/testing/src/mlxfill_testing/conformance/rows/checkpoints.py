@@ -22,14 +22,12 @@ if TYPE_CHECKING:
     Told = Callable[[str], Breach]
 
 
-def check_checkpoint(checkpoint: Any, namespace: str, processed: int, told: Told) -> None:  # noqa: ANN401
+def check_checkpoint(checkpoint: Any, processed: int, told: Told) -> None:  # noqa: ANN401
     """Raise a breach unless this is a row's state after ``processed`` tokens, fit to be stored."""
     if type(checkpoint) is not DraftCheckpoint:
         raise told(f"captured {short(checkpoint)}, not a DraftCheckpoint")
-    if checkpoint.namespace != namespace:
-        raise told(
-            f"captured under the namespace {checkpoint.namespace!r}, its rows have {namespace!r}"
-        )
+    if type(checkpoint.namespace) is not str or not checkpoint.namespace:
+        raise told(f"captured under the namespace {checkpoint.namespace!r}, not a word")
     count = checkpoint.processed_tokens
     if type(count) is not int or count != processed:
         raise told(f"captured processed_tokens {short(count)} where it was told of {processed}")

@@ -46,7 +46,7 @@ class Grown:
             near = getattr(source, "near", None)
             if near is not None:
                 near()
-            offer = source.propose(StrictView(self.tokens, BUDGET, source.window))
+            offer = source.propose(StrictView(self.tokens, BUDGET))
             if offer is not None:
                 source.resolved(offer, 0)
             source.observe((token % 61,))

@@ -19,7 +19,6 @@ TYPES = {
     "ids": (tuple, "a tuple"),
     "policy": (Policy, "a Policy"),
     "origin": (str, "a str"),
-    "branch_stop": (bool, "a bool"),
     "delimiter_bound": (bool, "a bool"),
     "evidence": (int, "an int"),
 }
@@ -55,10 +54,10 @@ class Story:
 
 
 class StrictView:
-    """A ``TokenView`` that knows whether it may be used and how far back."""
+    """A ``TokenView`` that knows whether it may be used or no more."""
 
-    def __init__(self, tokens: Sequence[int], budget: int, window: int) -> None:
-        self._tokens, self._budget, self._window = tokens, budget, window
+    def __init__(self, tokens: Sequence[int], budget: int) -> None:
+        self._tokens, self._budget = tokens, budget
         self.misuse = ""
         self.over = False
 
@@ -75,10 +74,8 @@ class StrictView:
         return self._budget
 
     def tail(self, n: int) -> Sequence[int]:
-        """The last ``n`` ids; more than the window is a breach."""
+        """The last ``n`` ids."""
         self._seen()
-        if n > self._window:
-            self.misuse = f"asked for the last {n} tokens, its window is {self._window}"
         return list(self._tokens[-n:]) if n > 0 else []
 
     def _seen(self) -> None:
@@ -132,7 +129,7 @@ class Played:
         if near is not None:
             with blamed(self.breach, "near()"):
                 bool(near())
-        view = StrictView([*self.request.prompt_ids, *self.tokens], self.budget, self._window())
+        view = StrictView([*self.request.prompt_ids, *self.tokens], self.budget)
         with blamed(self.breach, "propose()"):
             proposal: Proposal | None = self.source.propose(view)
         view.over = True
@@ -161,7 +158,7 @@ class Played:
         self._check_views()
 
     def end(self) -> None:
-        """Counters and name as an engine reads them when the request is over."""
+        """Counters as an engine reads them when the request is over."""
         with blamed(self.breach, "counts"):
             counts = getattr(self.source, "counts", None) or {}
             wrong = [k for k, n in dict(counts).items() if type(n) is not int or type(k) is not str]
@@ -173,19 +170,11 @@ class Played:
 
     # --- checks -------------------------------------------------------------------------
 
-    def _window(self) -> int:
-        return int(self.source.window)
-
     def _check_attributes(self) -> None:
         source = self.source
         for method in ("propose", "observe", "resolved"):
             if not callable(getattr(source, method, None)):
                 raise self.breach(f"has no method {method}()")
-        if type(getattr(source, "name", None)) is not str or not source.name:
-            raise self.breach(f"has the name {getattr(source, 'name', None)!r}, not a word")
-        window = getattr(source, "window", None)
-        if type(window) is not int or window < 0:
-            raise self.breach(f"has the window {window!r}, not a number of tokens")
 
     def _check_views(self) -> None:
         for view in self._views:

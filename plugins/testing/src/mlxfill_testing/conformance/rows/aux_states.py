@@ -13,7 +13,7 @@ STATES = 257
 _FACTOR = 1_000_003
 
 
-class Taps:
+class AuxStates:
     """``width`` numbers for each token of a session, made from all tokens up to it.
 
     Equal beginnings have equal states and others nearly never, as with a real target.
@@ -26,7 +26,7 @@ class Taps:
     def of(self, sessions: Sequence[Sequence[int]], starts: Sequence[int]) -> mx.array | None:
         """States ``[B, S, width]`` of each session's tokens from its start on, S the longest's.
 
-        None when nothing is tapped; shorter rows end in zeros.
+        None without aux layers; shorter rows end in zeros.
         """
         if not self.width:
             return None
