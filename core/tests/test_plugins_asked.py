@@ -29,7 +29,7 @@ REQUEST = Request(
     tools=None,
     sampling=Sampling(),
     limits=Limits(8),
-    tokenizer=None,
+    tokenizer=cast("Any", None),
     render=str,
     eos_ids=frozenset(),
 )

@@ -36,6 +36,7 @@ from attrs import field, frozen
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from mlxfill.sampling import Sampling
 
@@ -167,7 +168,7 @@ class TargetView(Protocol):
     path: Path | None
 
     @property
-    def tokenizer(self) -> Any:  # noqa: ANN401 - mlx-lm's TokenizerWrapper, untyped
+    def tokenizer(self) -> TokenizerWrapper:
         """mlx-lm's tokenizer wrapper of the target."""
 
     def forward(self, ids: mx.array, cache: list[Any]) -> mx.array:
@@ -400,7 +401,7 @@ class Request:
     tools: tuple[Mapping[str, Any], ...] | None
     sampling: Sampling
     limits: Limits
-    tokenizer: Any
+    tokenizer: TokenizerWrapper
     render: Callable[..., str]
     eos_ids: frozenset[int]
     delimiters: frozenset[int] = frozenset()

@@ -17,9 +17,12 @@ Each raises ``InputError`` with one line that names the value and what would be 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from mlxfill.errors import InputError, shown
+
+if TYPE_CHECKING:
+    from attrs import Attribute
 
 Rule = Callable[[Any, Any, Any], None]
 """An attrs validator: ``(instance, attribute, value)``; raises ``InputError``."""
@@ -31,7 +34,7 @@ def whole(low: int, high: int | None = None, *, optional: bool = False) -> Rule:
     """A whole number of ``low`` to ``high``, both legal; None as well where ``optional``."""
     legal = f"of at least {low}" if high is None else f"from {low} to {high}"
 
-    def check(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+    def check(_: object, attribute: Attribute[Any], value: object) -> None:
         if value is None and optional:
             return
         if not is_whole(value) or value < low or (high is not None and value > high):
@@ -44,7 +47,7 @@ def number(low: float, high: float | None = None, *, optional: bool = False) -> 
     """A number of ``low`` to ``high``, both legal, never NaN; None where ``optional``."""
     legal = f"at least {low:.12g}" if high is None else f"{low:.12g} to {high:.12g}"
 
-    def check(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+    def check(_: object, attribute: Attribute[Any], value: object) -> None:
         if value is None and optional:
             return
         if not _is_number(value) or not low <= value or (high is not None and value > high):
@@ -58,7 +61,7 @@ def one_of(*values: object) -> Rule:
     *first, last = [repr(value) for value in values if value is not None]
     words = f"{', '.join(first)} or {last}" if first else last
 
-    def check(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+    def check(_: object, attribute: Attribute[Any], value: object) -> None:
         # True == 1 and 8.0 == 8, but neither is a number of bits.
         if not any(value == legal and type(value) is type(legal) for legal in values):
             refuse(attribute, words, value)
@@ -66,13 +69,13 @@ def one_of(*values: object) -> Rule:
     return check
 
 
-def filled(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+def filled(_: object, attribute: Attribute[Any], value: object) -> None:
     """Text of at least one character, or None: empty text is a slip, as of an unset variable."""
     if value == "":
         raise InputError(f"{attribute.name.rstrip('_')} is empty: give a value, or leave it out")
 
 
-def boolean(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+def boolean(_: object, attribute: Attribute[Any], value: object) -> None:
     """True or False."""
     if not isinstance(value, bool):
         refuse(attribute, "true or false", value)
@@ -87,6 +90,6 @@ def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def refuse(attribute: Any, legal: str, value: object) -> None:  # noqa: ANN401
+def refuse(attribute: Attribute[Any], legal: str, value: object) -> None:
     """Raise the error of a rule: ``NAME must be LEGAL, not VALUE``."""
     raise InputError(f"{attribute.name.rstrip('_')} must be {legal}, not {shown(value, LONGEST)}")

@@ -23,6 +23,7 @@ from mlxfill.nearest import did_you_mean
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    from attrs import Attribute
 
     LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
     Sampler = Callable[[mx.array], mx.array]
@@ -34,13 +35,13 @@ _UNLIKELIEST = 128.0
 """What is left to draw from always holds a token likelier than ``exp`` of minus this."""
 
 
-def _seed(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+def _seed(_: object, attribute: Attribute[Any], value: object) -> None:
     """A seed, or None."""
     if value is not None and not (rules.is_whole(value) and 0 <= value < SEEDS):
         rules.refuse(attribute, "a whole number from 0 to 2**63 - 1", value)
 
 
-def _biases(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+def _biases(_: object, attribute: Attribute[Any], value: object) -> None:
     """Ids with numbers below infinity, or None."""
     if value is None:
         return
@@ -291,7 +292,7 @@ def _filters(s: Sampling) -> list[Filter]:
     return made
 
 
-def as_sampling(value: Any) -> Sampling:  # noqa: ANN401
+def as_sampling(value: object) -> Sampling:
     """A ``Sampling``, or a mapping of its fields; ``InputError`` names an unknown field."""
     if value is None:
         return Sampling()

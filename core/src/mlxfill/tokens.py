@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-def ids_by_name(tokenizer: Any, names: Collection[str]) -> dict[str, int]:  # noqa: ANN401
+
+def ids_by_name(tokenizer: TokenizerWrapper, names: Collection[str]) -> dict[str, int]:
     """Those of ``names`` that are tokens, with their ids.
 
     ``get_vocab`` would make a dictionary of the whole vocabulary, of 150,000 tokens and more.

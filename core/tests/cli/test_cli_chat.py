@@ -170,6 +170,9 @@ class Tokenizer:
     tool_call_start = "<call>"
 
 
+TOKENIZER: Any = Tokenizer()
+
+
 def reply(text: str, calls: tuple[Any, ...] = (), reasoning: str = "") -> Result:
     whole = f"<think>{reasoning}</think>{text}" if reasoning else text
     return Result(
@@ -178,14 +181,14 @@ def reply(text: str, calls: tuple[Any, ...] = (), reasoning: str = "") -> Result
 
 
 def test_reasoning_is_kept_apart() -> None:
-    message = as_message(Tokenizer(), reply("so", reasoning="\nwhy\n"))
+    message = as_message(TOKENIZER, reply("so", reasoning="\nwhy\n"))
     assert message == {"role": "assistant", "content": "so", "reasoning_content": "why"}
-    assert as_message(Tokenizer(), reply("so")) == {"role": "assistant", "content": "so"}
+    assert as_message(TOKENIZER, reply("so")) == {"role": "assistant", "content": "so"}
 
 
 def test_tool_calls_are_kept_apart() -> None:
     call = {"name": "go", "arguments": {"to": "x"}}
-    message = as_message(Tokenizer(), reply("I go.\n<call>...</call>", (call,)))
+    message = as_message(TOKENIZER, reply("I go.\n<call>...</call>", (call,)))
     assert message == {
         "role": "assistant",
         "content": "I go.",

@@ -24,7 +24,7 @@ class Tokenizer:
 TOKENIZER = Tokenizer()
 
 
-def request(*ids: int, session: str | None = "a", tokenizer: object = TOKENIZER) -> Request:
+def request(*ids: int, session: str | None = "a", tokenizer: Any = TOKENIZER) -> Request:
     return Request(
         prompt_ids=ids,
         prompt_text="",

@@ -21,7 +21,7 @@ def request(*prompt_ids: int) -> Request:
         tools=None,
         sampling=Sampling(),
         limits=Limits(max_tokens=10),
-        tokenizer=None,
+        tokenizer=UNUSED,
         render=lambda *_: "",
         eos_ids=frozenset(),
     )

@@ -50,7 +50,7 @@ class Proposed:
         """Whether the model would have written the same."""
         return self.proposed == self.model
 
-    def as_dict(self, decode: Any) -> dict[str, Any]:  # noqa: ANN401 - a tokenizer's method
+    def as_dict(self, decode: Callable[..., str]) -> dict[str, Any]:
         """JSON-ready, see ``Audit.as_dict``."""
         return {
             **asdict(self),
@@ -80,7 +80,7 @@ class Difference:
         """Whether the noise of this precision explains it."""
         return self.behind is not None and self.behind <= self.noise
 
-    def as_dict(self, decode: Any) -> dict[str, Any]:  # noqa: ANN401 - a tokenizer's method
+    def as_dict(self, decode: Callable[..., str]) -> dict[str, Any]:
         """JSON-ready, see ``Audit.as_dict``."""
         return {
             "position": self.position,
@@ -113,7 +113,7 @@ class Audit:
         """Whether plain decoding writes the same tokens."""
         return self.difference is None
 
-    def as_dict(self, decode: Any) -> dict[str, Any]:  # noqa: ANN401 - a tokenizer's method
+    def as_dict(self, decode: Callable[..., str]) -> dict[str, Any]:
         """JSON-ready.  ``decode([id])`` gives the text of a token; no number is infinite."""
         return {
             "identical": self.identical,
@@ -125,7 +125,7 @@ class Audit:
         }
 
 
-def _readable(token: int, decode: Any) -> dict[str, Any]:  # noqa: ANN401 - a tokenizer's method
+def _readable(token: int, decode: Callable[..., str]) -> dict[str, Any]:
     return {"id": token, "text": decode([token])}
 
 

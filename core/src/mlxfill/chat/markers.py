@@ -21,6 +21,7 @@ from mlxfill.errors import InputError, TemplateError
 from mlxfill.tool_calls.messages import THOUGHTS
 
 if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
     from tokenizers import Tokenizer
 
 CONTROL, TEXT = "control", "text"
@@ -43,7 +44,7 @@ Render = Callable[[list[dict[str, Any]], list[Any], Mapping[str, Any]], str]
 class ContentMarkers:
     """Reads prompts of one tokenizer so that markers in contents are text."""
 
-    def __init__(self, tokenizer: Any) -> None:  # noqa: ANN401
+    def __init__(self, tokenizer: TokenizerWrapper) -> None:
         """``tokenizer`` is mlx-lm's wrapper."""
         self._tokenizer = tokenizer
 

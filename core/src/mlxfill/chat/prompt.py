@@ -21,6 +21,8 @@ from mlxfill.tool_calls.rendering import render, renderer
 from mlxfill.tool_calls.tools import check_tools
 
 if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
     from mlxfill.chat.markers import ContentMarkers
 
 BYTES = (bytes, bytearray, memoryview)
@@ -37,7 +39,7 @@ class Prompt:
 
 
 def make_prompt(  # noqa: PLR0913, PLR0917 - all that a prompt is made from
-    tokenizer: Any,  # noqa: ANN401
+    tokenizer: TokenizerWrapper,
     given: Any,  # noqa: ANN401
     tools: Sequence[Mapping[str, Any]] | None,
     options: Mapping[str, Any],
@@ -79,7 +81,7 @@ def make_prompt(  # noqa: PLR0913, PLR0917 - all that a prompt is made from
 
 
 def _from_messages(  # noqa: PLR0913, PLR0917 - all that a prompt is made from
-    tokenizer: Any,  # noqa: ANN401
+    tokenizer: TokenizerWrapper,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     options: Mapping[str, Any],
@@ -123,13 +125,13 @@ def require_text(text: str) -> None:
         raise InputError(message) from error
 
 
-def encode(tokenizer: Any, text: str) -> list[int]:  # noqa: ANN401
+def encode(tokenizer: TokenizerWrapper, text: str) -> list[int]:
     """Ids of a raw prompt, with a BOS unless the text begins with it (mlx-lm's rule)."""
     bos = tokenizer.bos_token
     return list(tokenizer.encode(text, add_special_tokens=bos is None or not text.startswith(bos)))
 
 
-def template_sources(tokenizer: Any) -> list[str]:  # noqa: ANN401
+def template_sources(tokenizer: TokenizerWrapper) -> list[str]:
     """The chat templates, several where some are for tools; none where code is in their place."""
     if getattr(tokenizer, "_chat_template", None) is not None:  # mlx-lm's own code for the model
         return []
@@ -139,7 +141,7 @@ def template_sources(tokenizer: Any) -> list[str]:  # noqa: ANN401
 
 
 def template_source(
-    tokenizer: Any,  # noqa: ANN401
+    tokenizer: TokenizerWrapper,
     tools: Sequence[Mapping[str, Any]] | None,
     options: Mapping[str, Any],
 ) -> str:

@@ -40,7 +40,7 @@ def as_schema(value: object) -> Schema | None:
     return _json(value)
 
 
-def _wrapped(value: Mapping[Any, Any]) -> Any:  # noqa: ANN401 - whatever the caller wrote
+def _wrapped(value: Mapping[Any, Any]) -> Mapping[Any, Any]:
     inner = value.get("json_schema")
     schema = inner.get("schema") if isinstance(inner, Mapping) else None
     if not isinstance(schema, Mapping):

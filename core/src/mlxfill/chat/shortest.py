@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlxfill.errors import InputError
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from tokenizers import Tokenizer
 
 DROPPING = ("Removed", "Whitespace")
 """Steps before the split that leave out parts of a text."""
@@ -21,7 +25,7 @@ def check_count(messages: int, context: int | None) -> None:
         raise InputError(said)
 
 
-def check_length(tokenizer: Any, text: str, context: int | None) -> None:  # noqa: ANN401
+def check_length(tokenizer: TokenizerWrapper, text: str, context: int | None) -> None:
     """Raise ``InputError`` for a text that must have more tokens than the context."""
     if context is None or len(text) <= context:
         return
@@ -38,7 +42,7 @@ def check_length(tokenizer: Any, text: str, context: int | None) -> None:  # noq
         raise InputError(said)
 
 
-def _of_beginning(tokenizer: Any, text: str, context: int) -> int:  # noqa: ANN401
+def _of_beginning(tokenizer: TokenizerWrapper, text: str, context: int) -> int:
     """Tokens of a beginning that is too long already, 0 where the whole text has to be split.
 
     A beginning is split as in the whole text but for its end, for which ``SLACK`` is taken off.
@@ -53,7 +57,7 @@ def _of_beginning(tokenizer: Any, text: str, context: int) -> int:  # noqa: ANN4
 
 
 @lru_cache(maxsize=4)
-def _longest(backend: Any) -> int:  # noqa: ANN401 - of the library tokenizers
+def _longest(backend: Tokenizer) -> int:
     """Most bytes of a text that one token stands for; 0 where that is not known."""
     if not hasattr(backend, "pre_tokenizer"):
         return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlxfill.chat.prompt import template_sources
 from mlxfill.contracts import Fault
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from jinja2.nodes import Name, Node
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from mlxfill.contracts import Request
 
@@ -36,7 +37,7 @@ class TemplateChecks:
     tools of models whose template knows calls in their own markup only.
     """
 
-    def __init__(self, tokenizer: Any) -> None:  # noqa: ANN401
+    def __init__(self, tokenizer: TokenizerWrapper) -> None:
         """``tokenizer`` is mlx-lm's wrapper; its templates are read when there is an option."""
         self._tokenizer = tokenizer
         self._seen: set[str] = set()

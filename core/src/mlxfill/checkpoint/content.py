@@ -7,7 +7,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NewType, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, NewType, cast, get_args, get_origin
 
 from attrs import astuple, field, fields, frozen
 from cattrs import Converter, ForbiddenExtraKeysError, transform_error
@@ -16,6 +16,9 @@ from mlxfill import rules
 from mlxfill.contracts import Fault  # noqa: TC001 - cattrs resolves it
 from mlxfill.errors import CheckpointError
 from mlxfill.stats.counters import Counters
+
+if TYPE_CHECKING:
+    from attrs import Attribute
 
 Packed = NewType("Packed", object)
 """What ``plain.packed`` made; ``plain.unpacked`` checks it."""
@@ -27,25 +30,25 @@ _SOME = rules.whole(1)
 _AMOUNT = rules.number(0)
 
 
-def _counts(_: object, attribute: Any, value: Mapping[str, int] | list[int]) -> None:  # noqa: ANN401
+def _counts(_: object, attribute: Attribute[Any], value: Mapping[str, int] | list[int]) -> None:
     """Nothing below 0."""
     for each in value.values() if isinstance(value, Mapping) else value:
         _COUNT(None, attribute, each)
 
 
-def _counters(_: object, attribute: Any, value: Counters) -> None:  # noqa: ANN401
+def _counters(_: object, attribute: Attribute[Any], value: Counters) -> None:
     """Nothing below 0 in any of them."""
     for each in astuple(value, recurse=False):
         _counts(None, attribute, [each] if isinstance(each, int) else each)
 
 
-def _numbers(_: object, attribute: Any, value: Mapping[str, Number] | None) -> None:  # noqa: ANN401
+def _numbers(_: object, attribute: Attribute[Any], value: Mapping[str, Number] | None) -> None:
     """Nothing below 0, not a number or infinite."""
     for each in (value or {}).values():
         _AMOUNT(None, attribute, each if math.isfinite(each) else math.nan)
 
 
-def _runs(_: object, attribute: Any, value: list[tuple[str, int]]) -> None:  # noqa: ANN401
+def _runs(_: object, attribute: Attribute[Any], value: list[tuple[str, int]]) -> None:
     for _word, count in value:
         _SOME(None, attribute, count)
 
@@ -176,14 +179,14 @@ def _number(value: object, _: object) -> object:
     return value
 
 
-def _list(value: object, kind: Any) -> list[Any]:  # noqa: ANN401
+def _list(value: object, kind: object) -> list[Any]:
     if not isinstance(value, list | tuple):
         raise TypeError(f"must be a list, not {reprlib.repr(value)}")
     (inner,) = get_args(kind)
     return [_CONVERTER.structure(each, inner) for each in value]
 
 
-def _tuple(value: object, kind: Any) -> tuple[Any, ...]:  # noqa: ANN401
+def _tuple(value: object, kind: object) -> tuple[Any, ...]:
     kinds = get_args(kind)
     if not isinstance(value, list | tuple) or len(value) != len(kinds):
         raise TypeError(f"must be a list of {len(kinds)}, not {reprlib.repr(value)}")
@@ -191,14 +194,14 @@ def _tuple(value: object, kind: Any) -> tuple[Any, ...]:  # noqa: ANN401
     return tuple(_CONVERTER.structure(each, inner) for each, inner in pairs)
 
 
-def _table(value: object, kind: Any) -> dict[str, Any]:  # noqa: ANN401
+def _table(value: object, kind: object) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise TypeError(f"must be an object, not {reprlib.repr(value)}")
     _, inner = get_args(kind)
     return {key: _CONVERTER.structure(each, inner) for key, each in value.items()}
 
 
-def _counter(value: object, _: Any) -> Counter[str]:  # noqa: ANN401
+def _counter(value: object, _: object) -> Counter[str]:
     return Counter(_table(value, dict[str, int]))
 
 

@@ -22,7 +22,7 @@ ARRAY, LIST, TUPLE, TABLE, ENTRY, VALUES = "array", "list", "tuple", "table", "e
 _PLAIN = (bool, int, float, str)
 
 
-def packed(value: Any, path: str, arrays: MutableMapping[str, mx.array]) -> Any:  # noqa: ANN401
+def packed(value: object, path: str, arrays: MutableMapping[str, mx.array]) -> object:
     """``value`` JSON-ready; the arrays in it are added to ``arrays`` under names below ``path``.
 
     Arrays are handles of their own: forwards that follow do not change them.
@@ -50,9 +50,9 @@ def packed(value: Any, path: str, arrays: MutableMapping[str, mx.array]) -> Any:
 
 
 def unpacked(
-    stored: Any,  # noqa: ANN401
+    stored: object,
     arrays: Mapping[str, mx.array],
-    fresh: Any = None,  # noqa: ANN401
+    fresh: object = None,
 ) -> Any:  # noqa: ANN401
     """What ``packed`` was given.
 
@@ -64,7 +64,10 @@ def unpacked(
             raise CheckpointError(f"it holds {reprlib.repr(stored)} where a value is to be")
         return stored
     if stored.keys() == {ENTRY, VALUES}:
-        return _restored(fresh, stored[ENTRY], _listed(stored[VALUES], dict), arrays)
+        values = stored[VALUES]
+        if not isinstance(values, dict):
+            raise CheckpointError(f"it holds {reprlib.repr(values)}, no dict")
+        return _restored(fresh, stored[ENTRY], values, arrays)
     if len(stored) != 1 or not {ARRAY, LIST, TUPLE, TABLE}.issuperset(stored):
         raise CheckpointError(f"it holds {reprlib.repr(stored)}, a value of an unknown kind")
     ((kind, content),) = stored.items()
@@ -86,19 +89,19 @@ def unpacked(
     return tuple(each) if kind == TUPLE else each
 
 
-def _listed(content: Any, kind: type = list) -> Any:  # noqa: ANN401
-    """``content``, which must be of one kind."""
-    if not isinstance(content, kind):
-        raise CheckpointError(f"it holds {reprlib.repr(content)}, no {kind.__name__}")
+def _listed(content: object) -> list[Any]:
+    """``content``, which must be a list."""
+    if not isinstance(content, list):
+        raise CheckpointError(f"it holds {reprlib.repr(content)}, no list")
     return content
 
 
-def _pair(content: Any) -> tuple[Any, Any]:  # noqa: ANN401
+def _pair(content: object) -> tuple[Any, Any]:
     key, value = _listed(content) if isinstance(content, list) and len(content) == 2 else (None, 0)  # noqa: PLR2004
     return key, value
 
 
-def restore_caches(caches: list[Any], stored: Any, arrays: Mapping[str, mx.array]) -> None:  # noqa: ANN401
+def restore_caches(caches: list[Any], stored: object, arrays: Mapping[str, mx.array]) -> None:
     """Give the fresh prompt cache ``caches`` what another held when it was ``packed``.
 
     :raises CheckpointError: it was of other kinds of entries.
@@ -118,7 +121,7 @@ def _key(key: object, path: str) -> object:
 
 
 def _restored(
-    fresh: Any,  # noqa: ANN401
+    fresh: object,
     name: str,
     values: Mapping[str, Any],
     arrays: Mapping[str, mx.array],
@@ -134,7 +137,7 @@ def _restored(
     return entry
 
 
-def _made(name: str) -> Any:  # noqa: ANN401
+def _made(name: str) -> object:
     """An entry of one of mlx-lm's own kinds without any content; None for other names."""
     kind: Any = getattr(mlx_lm_cache, name, None) if isinstance(name, str) else None
     base = mlx_lm_cache._BaseCache  # noqa: SLF001 - what makes a class a kind of cache entry

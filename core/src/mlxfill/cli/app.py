@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperGroup
 
 COMMANDS = {
     "generate": "mlxfill.cli.generate",
@@ -43,22 +44,23 @@ def build(word: str = "") -> typer.Typer:
     return app
 
 
-def unknown_command(group: Any, arguments: Sequence[str]) -> str | None:  # noqa: ANN401 - typer's own
+def unknown_command(group: TyperGroup, arguments: Sequence[str]) -> str | None:
     """The words of a command that ``group`` does not have; None for one that it has.
 
     "" where the words end at a group, or go on with an option: a help page is wanted.
     """
     words: list[str] = []
     for word in arguments:
-        if not hasattr(group, "commands"):
-            return None
         if word.startswith("-"):
             return ""
         words.append(word)
-        group = group.commands.get(word)
-        if group is None:
+        found = group.commands.get(word)
+        if found is None:
             return " ".join(words)
-    return "" if hasattr(group, "commands") else None
+        if not isinstance(found, TyperGroup):
+            return None
+        group = found
+    return ""
 
 
 def _show_version(wanted: bool) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
+from typer.core import TyperGroup
 from typer.main import get_group
 
 from mlxfill.cli.app import unknown_command
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from mlxfill.plugins import Claim
 
 
-def announce(group: Any) -> None:  # noqa: ANN401
+def announce(group: TyperGroup) -> None:
     """Put the commands that plugins announce in their metadata on the help pages of ``group``."""
     for name, claims in sorted(scan().commands.items()):
         *groups, command = name.split()
@@ -35,7 +36,7 @@ def _announced() -> None:
     """Stand for a command on the help page."""
 
 
-def add_command(group: Any, words: str, invocation: Invocation) -> None:  # noqa: ANN401
+def add_command(group: TyperGroup, words: str, invocation: Invocation) -> None:
     """Let the plugin that announces the command ``words`` add it to ``group``.
 
     Words that no plugin announces may be a command all the same: every plugin that is on adds its
@@ -56,15 +57,17 @@ def add_command(group: Any, words: str, invocation: Invocation) -> None:  # noqa
         raise InputError(f"the command {words!r} comes with a plugin: {remedy}")
 
 
-def _merge(group: Any, added: Any) -> None:  # noqa: ANN401
+def _merge(group: TyperGroup, added: TyperGroup) -> None:
     """Put the commands of ``added`` beside those of ``group``, which keeps its own."""
     for name, command in added.commands.items():
         own = group.commands.setdefault(name, command)
-        if own is not command and hasattr(own, "commands") and hasattr(command, "commands"):
+        if own is command or not isinstance(own, TyperGroup):
+            continue
+        if isinstance(command, TyperGroup):
             _merge(own, command)
 
 
-def _announced_commands(owner: Claim, words: str, invocation: Invocation) -> Any:  # noqa: ANN401
+def _announced_commands(owner: Claim, words: str, invocation: Invocation) -> TyperGroup:
     manager, added = PluginManager.only(owner, invocation.config()), _new_app()
     manager.register_commands(added)
     if manager.faults:
@@ -78,7 +81,7 @@ def _announced_commands(owner: Claim, words: str, invocation: Invocation) -> Any
     return group
 
 
-def _any_commands(invocation: Invocation) -> Any:  # noqa: ANN401
+def _any_commands(invocation: Invocation) -> TyperGroup:
     """Nobody asked for these plugins: what is wrong with them does not matter here."""
     added = _new_app()
     PluginManager.load(invocation.config(), tolerant=True).register_commands(added)

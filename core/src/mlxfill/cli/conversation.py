@@ -11,6 +11,8 @@ from mlxfill.errors import CacheMismatchError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
     from mlxfill.decode.run import Run
     from mlxfill.engine import Engine, PromptCache, Result
 
@@ -91,7 +93,7 @@ class Conversation:
             self.messages.pop()
 
 
-def as_message(tokenizer: Any, result: Result) -> dict[str, Any]:  # noqa: ANN401
+def as_message(tokenizer: TokenizerWrapper, result: Result) -> dict[str, Any]:
     """A reply as chat templates want it: reasoning and tool calls apart from the text."""
     message: dict[str, Any] = {"role": "assistant", "content": result.content}
     reasoning = result.reasoning.strip()

@@ -12,6 +12,8 @@ from mlxfill.cli.groups import grouped
 from mlxfill.cli.terminal.answering import Output, answer
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from mlxfill.decode.run import Run
 
 
@@ -45,7 +47,7 @@ def resume(stored: Stored, output: Output) -> None:
     if stored.max_tokens is not None:
         given["max_tokens"] = stored.max_tokens
 
-    def begin(cancel: Any, on_prefill_progress: Any) -> Run:  # noqa: ANN401, ARG001 - no prompt is read
+    def begin(cancel: Event, on_prefill_progress: object) -> Run:  # noqa: ARG001 - no prompt is read
         return engine.resume(checkpoint, cancel=cancel, **given)
 
     answer(engine, output, errors, begin)

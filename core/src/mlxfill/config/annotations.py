@@ -36,7 +36,7 @@ def key_of(attribute: Attribute[Any]) -> str:
     return (attribute.alias or attribute.name).rstrip("_")
 
 
-def classes_in(kind: Any) -> Iterator[type]:  # noqa: ANN401 - any annotation
+def classes_in(kind: object) -> Iterator[type]:
     """The classes that an annotation names; of a container only the container."""
     origin = get_origin(kind)
     if origin is Literal:
@@ -44,17 +44,17 @@ def classes_in(kind: Any) -> Iterator[type]:  # noqa: ANN401 - any annotation
     elif origin in (Annotated, Union, UnionType):
         for part in get_args(kind):
             yield from classes_in(part)
-    elif isinstance(origin or kind, type):
-        yield origin or kind
+    elif isinstance(named := origin or kind, type):
+        yield named
 
 
-def kind_of_values(kind: Any) -> Any | None:  # noqa: ANN401 - any annotation
+def kind_of_values(kind: object) -> object | None:
     """What the values of a table are: ``int`` for ``dict[str, int] | None``; None for no table."""
     parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     return next((get_args(part)[1] for part in parts if get_origin(part) is dict), None)
 
 
-def in_words(kind: Any) -> str:  # noqa: ANN401 - any annotation
+def in_words(kind: object) -> str:
     """What a value of this type is called in a config file: ``a list of text``."""
     origin = get_origin(kind)
     if origin is Literal:
@@ -67,7 +67,8 @@ def in_words(kind: Any) -> str:  # noqa: ANN401 - any annotation
         return _alternatives([repr(member.value) for member in kind])
     if origin is dict or (isinstance(kind, type) and attrs.has(kind)):
         return "a table"
-    return _WORDS.get(kind, getattr(kind, "__name__", str(kind)))
+    word = _WORDS.get(kind) if isinstance(kind, type) else None
+    return word or str(getattr(kind, "__name__", kind))
 
 
 def _alternatives(words: list[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
@@ -79,7 +79,7 @@ def _path(name: str) -> tuple[str, ...]:
             return tuple(parts)
 
 
-def interpret(text: EnvText, kind: Any) -> object:  # noqa: ANN401 - any annotation
+def interpret(text: EnvText, kind: object) -> object:
     """What ``text`` means for a key of type ``kind``.
 
     Text for a key that takes text, a list also as words between commas, else a TOML value.

@@ -49,7 +49,7 @@ def entries(config: Config, settings: Mapping[str, Any]) -> Iterator[Entry]:
         yield Entry(key, _toml(value), config.sources.get(key, "default"))
 
 
-def _values(instance: Any, at: KeyPath) -> Iterator[tuple[KeyPath, object]]:  # noqa: ANN401 - any attrs class
+def _values(instance: attrs.AttrsInstance, at: KeyPath) -> Iterator[tuple[KeyPath, object]]:
     for attribute in attrs.fields(type(instance)):
         if {NO_KEY, TABLES} & set(attribute.metadata):
             continue

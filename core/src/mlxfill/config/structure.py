@@ -110,7 +110,7 @@ class _Reader:
             self._check(attribute, value, at)
         return value
 
-    def _converted(self, raw: object, kind: Any, at: KeyPath) -> object:  # noqa: ANN401
+    def _converted(self, raw: object, kind: object, at: KeyPath) -> object:
         """``raw`` as the annotation ``kind``; None, and a mistake, when it is of a wrong type."""
         value = interpret(raw, kind) if isinstance(raw, EnvText) else raw
         try:

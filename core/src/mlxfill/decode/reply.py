@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import mlx.core as mx
 
@@ -13,6 +13,8 @@ from mlxfill.request.text import TextStream
 from mlxfill.tool_calls.sections import ReplySections, end_of_prompt
 
 if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
     from mlxfill.contracts import Request
     from mlxfill.decode.sequence import Emitted
     from mlxfill.request.options import Options
@@ -32,7 +34,7 @@ class Reply:
         self.top_logprobs: list[list[tuple[int, float]]] = []
         self._options = options
         self._parts: list[str] = []
-        tokenizer: Any = request.tokenizer
+        tokenizer: TokenizerWrapper = request.tokenizer
         sections = None
         if options.stop and tokenizer.has_thinking and not options.stop_in_reasoning:
             asked = end_of_prompt(tokenizer, request.prompt_ids, request.prompt_text)

@@ -22,6 +22,8 @@ from mlxfill.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
     from mlxfill.forward.runner import VerifyResult
     from mlxfill.forward.watched import WatchedRunner, WindowRecord
     from mlxfill.proposals.drafting import Drafting
@@ -44,7 +46,7 @@ class Trace:
         self,
         session: Session,
         forwarder: WatchedRunner,
-        tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper
+        tokenizer: TokenizerWrapper,
         emit: Sink,
         report: Callable[[Fault], None],
     ) -> None:

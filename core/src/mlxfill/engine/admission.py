@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -12,7 +12,7 @@ from mlxfill.nearest import did_you_mean
 from mlxfill.prefix_cache.prefilled import counted_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Sequence, Sized
 
     from mlxfill.chat.prompt import Prompt
     from mlxfill.contracts import Request
@@ -89,7 +89,7 @@ def check_team(team: RankGroup, options: Options, request: Request) -> None:
     )
 
 
-def _comparable(value: Any) -> object:  # noqa: ANN401
+def _comparable(value: object) -> object:
     """What the ranks can compare of an option: of functions and arrays, that they are there."""
     if isinstance(value, tuple):
         return [_comparable(each) for each in value]
@@ -125,7 +125,7 @@ def check_sources(plugins: PluginManager, options: Options) -> None:
             )
 
 
-def _embedded(target: Target, ids: tuple[int, ...], embeddings: Any) -> tuple[int, ...]:  # noqa: ANN401 - an array or a list of rows
+def _embedded(target: Target, ids: tuple[int, ...], embeddings: Sized) -> tuple[int, ...]:
     """The prompt's ids, or ids that stand for its embeddings."""
     from mlx_lm.utils import does_model_support_input_embeddings
 

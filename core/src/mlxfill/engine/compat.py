@@ -20,6 +20,9 @@ from mlxfill.request.results import SAMPLED
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
+    from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
     from mlxfill.decode.run import Run
     from mlxfill.decode.runstate import RunState
     from mlxfill.decode.sequence import Emitted
@@ -55,11 +58,11 @@ class _Engines(dict[str, Engine]):
 
 
 def stream_generate(  # noqa: PLR0913, PLR0917 - mlx-lm's signature
-    model: Any,  # noqa: ANN401
-    tokenizer: Any,  # noqa: ANN401
+    model: nn.Module,
+    tokenizer: TokenizerWrapper,
     prompt: str | mx.array | Sequence[int],
     max_tokens: int = 256,
-    draft_model: Any = None,  # noqa: ANN401
+    draft_model: nn.Module | None = None,
     stream: Stream = generation_stream,
     *,
     engine_options: Mapping[str, Any] | None = None,
@@ -113,7 +116,9 @@ def _check_engine_options(given: object) -> None:
             raise InputError(f"engine_options: unknown option {name!r}{hint}")
 
 
-def _engine(model: Any, tokenizer: Any, stream: Stream, options: dict[str, Any]) -> Engine:  # noqa: ANN401
+def _engine(
+    model: nn.Module, tokenizer: TokenizerWrapper, stream: Stream, options: dict[str, Any]
+) -> Engine:
     """The model's engine for these options: binding and probing happen once a model."""
     engines: _Engines = vars(model).setdefault(_ATTRIBUTE, _Engines())
     key = f"{id(tokenizer)} {id(stream)} {sorted(options.items(), key=str)!r}"

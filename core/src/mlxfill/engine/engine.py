@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import mlx.core as mx
+    from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from mlxfill.audit.audit import Audit, AuditedRun
     from mlxfill.checkpoint.checkpoint import Checkpoint
@@ -67,8 +69,8 @@ class Engine:
 
     def __init__(  # noqa: PLR0913
         self,
-        model: Any,  # noqa: ANN401
-        tokenizer: Any,  # noqa: ANN401
+        model: nn.Module,
+        tokenizer: TokenizerWrapper,
         *,
         plugins: Sequence[str] | PluginManager | None = None,
         config: Config | str | os.PathLike[str] | Mapping[str, Any] | None = None,

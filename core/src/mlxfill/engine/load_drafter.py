@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlxfill.engine.find_model import find
 from mlxfill.errors import DrafterError, MlxfillError, PluginError
@@ -74,7 +74,7 @@ def _kind_meant(plugins: PluginManager, path: Path | None, named: DraftKind) -> 
     return ""
 
 
-def _unfit(provider: Any) -> str:  # noqa: ANN401 - plugins are not always typed
+def _unfit(provider: object) -> str:
     """What is wrong with a provider's attributes, "" for nothing."""
     for name, (kind, least) in NUMBERS.items():
         value = getattr(provider, name, None)

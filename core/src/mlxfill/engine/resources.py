@@ -9,6 +9,8 @@ from attrs import define, field
 from mlxfill.resume.identity import Identity
 
 if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
     from mlxfill.chat.template_checks import TemplateChecks
     from mlxfill.config import Config
     from mlxfill.contracts import Fault
@@ -35,7 +37,7 @@ class Resources:
     config: Config
     plugins: PluginManager
     target: Target
-    tokenizer: Any
+    tokenizer: TokenizerWrapper
     context: int | None
     team: RankGroup
     stream: Stream

@@ -176,8 +176,11 @@ class Resumption:
         messages = stored_objects("messages", self._request.messages, self._arrays)
         return Prompt(tuple(self._prompt_ids), self._request.text, messages)
 
-    def _tools(self) -> Any:  # noqa: ANN401
-        return stored_objects("tools", self._request.tools, self._arrays)
+    def _tools(self) -> list[dict[str, Any]] | None:
+        tools: list[dict[str, Any]] | None = stored_objects(
+            "tools", self._request.tools, self._arrays
+        )
+        return tools
 
     def _check_deciding(self, run: RunState) -> None:
         """What others than the model write must be written in the same way."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlxfill.errors import ModelError, ModelNotFoundError, reason
 from mlxfill.loading.files import check_header, read_json
@@ -12,6 +12,8 @@ from mlxfill.rules import is_whole
 
 if TYPE_CHECKING:
     import os
+
+    from mlx import nn
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapters.safetensors"
 WHOLE = "full"
@@ -61,7 +63,7 @@ def _lacking(config: object) -> str:
     return f"has no lora_parameters.{missing[0]}" if missing else ""
 
 
-def put_into(model: Any, folder: str | os.PathLike[str]) -> None:  # noqa: ANN401 - an mlx-lm model
+def put_into(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     """Let mlx-lm change the model in place.
 
     :raises ModelError: the adapter was made for another model; names what does not fit.

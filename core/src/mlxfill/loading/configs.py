@@ -35,26 +35,27 @@ def _listed(legal: Legal) -> Legal:
     )
 
 
-def _number(value: Any) -> bool:  # noqa: ANN401
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return plain and math.isfinite(value) and value > 0
+def _number(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return math.isfinite(value) and value > 0
 
 
-def _object(value: Any) -> bool:  # noqa: ANN401
+def _object(value: object) -> bool:
     return isinstance(value, Mapping)
 
 
-def _boolean(value: Any) -> bool:  # noqa: ANN401
+def _boolean(value: object) -> bool:
     return isinstance(value, bool)
 
 
-def _text(value: Any) -> bool:  # noqa: ANN401
+def _text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _token(value: Any) -> bool:  # noqa: ANN401
+def _token(value: object) -> bool:
     """Text, or an object with it, as tokenizers write their special tokens."""
-    return isinstance(value, str) or (_object(value) and _text(value.get("content")))
+    return isinstance(value, str) or (isinstance(value, Mapping) and _text(value.get("content")))
 
 
 _SIZE = "a whole number of at least 1"

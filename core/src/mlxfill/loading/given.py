@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mlxfill.errors import InputError
+
+if TYPE_CHECKING:
+    from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 _LONGEST = 60
 """Characters of a value that an error shows."""
 
 
-def check_loaded(model: Any, tokenizer: Any) -> None:  # noqa: ANN401 - whatever was given
+def check_loaded(model: nn.Module, tokenizer: TokenizerWrapper) -> None:
     """Raise ``InputError`` unless they are what ``mlx_lm.load`` gives."""
     import mlx.nn as nn
 
@@ -30,7 +34,7 @@ def check_loaded(model: Any, tokenizer: Any) -> None:  # noqa: ANN401 - whatever
         )
 
 
-def check_name(model: Any) -> None:  # noqa: ANN401 - whatever was given
+def check_name(model: object) -> None:
     """Raise ``InputError`` unless it is a folder or a name."""
     if not isinstance(model, str | os.PathLike):
         raise InputError(

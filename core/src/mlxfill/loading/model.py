@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import mlx.core as mx
+    from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 OF_PLUGINS = "model-"
 """What the extras of the core begin with that stand for models of plugins."""
@@ -129,12 +131,12 @@ def load_model(
         given["sequence-length-is-longer-than-the-specified-maximum"] = True
     check_tokenizer(path, tokenizer)
     with_calls(tokenizer)
-    if shared:
+    if group is not None and shared:
         _split(model, group, path)
     return model, tokenizer, dict(config)
 
 
-def load_tokenizer(path: str | os.PathLike[str]) -> Any:  # noqa: ANN401 - mlx-lm's wrapper
+def load_tokenizer(path: str | os.PathLike[str]) -> TokenizerWrapper:
     """The tokenizer of a model's folder, in mlx-lm's wrapper, as ``mlxfill.load`` uses it."""
     from mlx_lm.tokenizer_utils import load
 
@@ -160,7 +162,7 @@ def settle_randomness() -> None:
     mx.eval(mx.random.state)
 
 
-def _split(model: Any, group: Any, path: Path) -> None:  # noqa: ANN401 - an mlx group
+def _split(model: nn.Module, group: mx.distributed.Group, path: Path) -> None:
     """Leave this rank's slice of every sharded layer in the model (mlx-lm's ``shard``)."""
     import mlx.core as mx
 

@@ -6,12 +6,14 @@ no token at all, and the model answers nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlxfill.errors import ModelError, ModelNotFoundError, reason
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 VOCABULARIES = (
     "tokenizer.json",
@@ -32,7 +34,7 @@ def check_vocabulary_file(path: Path) -> None:
         raise ModelNotFoundError(f"{path} has no tokenizer.json (nor tokenizer.model): {REMEDY}")
 
 
-def check_tokenizer(path: Path, tokenizer: Any) -> None:  # noqa: ANN401 - mlx-lm's wrapper
+def check_tokenizer(path: Path, tokenizer: TokenizerWrapper) -> None:
     """Raise ``ModelError`` when a plain sentence gives no token, or cannot be read."""
     try:
         ids = tokenizer.encode(SENTENCE, add_special_tokens=False)

@@ -194,5 +194,5 @@ def _alike(compiled: mx.array, own: mx.array) -> bool:
     return apart(compiled, own) <= max(ROUNDING * mx.finfo(own.dtype).eps, LEAST_TOLERANCE)
 
 
-def _tuple(answer: Any) -> tuple[mx.array, ...]:  # noqa: ANN401
+def _tuple(answer: object) -> tuple[mx.array, ...]:
     return answer if isinstance(answer, tuple) else (answer,)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlx_lm.tokenizer_utils import StreamingDetokenizer
 
@@ -17,6 +17,8 @@ from mlxfill.tokens import ids_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 PART = "\N{REPLACEMENT CHARACTER}"
 """What bytes become that are no character, or not yet."""
@@ -26,7 +28,7 @@ _OPEN = re.compile(r"(?:[ ']| n| '[vr])\Z")
 """An end of text from which transformers' clean-up may take a space when more has come."""
 
 
-def with_exact_text(tokenizer: Any) -> Any:  # noqa: ANN401 - mlx-lm's wrapper, untyped
+def with_exact_text(tokenizer: TokenizerWrapper) -> TokenizerWrapper:
     """The same tokenizer with detokenizers whose text is that of ``decode``."""
     made = copy.copy(tokenizer)
     made._detokenizer = Detokenizer(tokenizer)  # noqa: SLF001 - mlx-lm's constructor alone sets it
@@ -36,7 +38,7 @@ def with_exact_text(tokenizer: Any) -> Any:  # noqa: ANN401 - mlx-lm's wrapper, 
 class Detokenizer(StreamingDetokenizer):
     """mlx-lm's interface.  ``pending``: text behind ``text`` that the next token may change."""
 
-    def __init__(self, tokenizer: Any) -> None:  # noqa: ANN401 - mlx-lm's wrapper, untyped
+    def __init__(self, tokenizer: TokenizerWrapper) -> None:
         """Nothing is read yet."""
         self._decode = _quickly(tokenizer)
         # A run of these is one text: a byte that is part of no character spoils those before it.
@@ -97,7 +99,7 @@ class Detokenizer(StreamingDetokenizer):
             self._shown = len(text)
 
 
-def _quickly(tokenizer: Any) -> Callable[[list[int]], str]:  # noqa: ANN401
+def _quickly(tokenizer: TokenizerWrapper) -> Callable[[list[int]], str]:
     """``decode``, without what transformers does around it where that changes nothing."""
     from transformers import PreTrainedTokenizerFast as Plain
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
 from mlxfill.model.reading import ids, parameters
 
+if TYPE_CHECKING:
+    from mlx import nn
+
 _UNSIGNED = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
 
 
-def fingerprint(model: Any) -> str:  # noqa: ANN401 - an mlx module
+def fingerprint(model: nn.Module) -> str:
     """A hash of names, shapes, dtypes and the bits of all weights, adapters included.
 
     The bits of an array are added up as whole numbers: one pass over the weights on the device,

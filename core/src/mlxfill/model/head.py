@@ -52,7 +52,7 @@ def _matrices(model: nn.Module, shape: tuple[int, int]) -> Iterator[Any]:
                 yield module
 
 
-def _narrowed(matrix: Any, rows: mx.array) -> Head:  # noqa: ANN401 - one of the kinds above
+def _narrowed(matrix: nn.Module, rows: mx.array) -> Head:
     weight = matrix.weight[rows]
     bias = matrix.bias[rows] if "bias" in matrix else None
     if "scales" not in matrix:

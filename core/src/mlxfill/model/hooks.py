@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attrs import define, field
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     import mlx.core as mx
@@ -134,14 +134,14 @@ class ModelHooks:
                     each.leave(user)
 
 
-def _hooked(module: nn.Module, make: Any, mode: _Mode) -> _Hooked:  # noqa: ANN401
+def _hooked(module: nn.Module, make: Callable[..., Any], mode: _Mode) -> _Hooked:
     own = type(module)
     hooked = type(own.__name__, (own,), {"__call__": make(own, mode)})
     hooked.__module__, hooked.__qualname__ = own.__module__, own.__qualname__
     return _Hooked(module, own, hooked)
 
 
-def _body_call(original: type, mode: _Mode) -> Any:  # noqa: ANN401
+def _body_call(original: type, mode: _Mode) -> Callable[..., Any]:
     inner = original.__call__
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N807
@@ -155,7 +155,7 @@ def _body_call(original: type, mode: _Mode) -> Any:  # noqa: ANN401
     return __call__
 
 
-def _layer_call(original: type, mode: _Mode) -> Any:  # noqa: ANN401
+def _layer_call(original: type, mode: _Mode) -> Callable[..., Any]:
     inner = original.__call__
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N807

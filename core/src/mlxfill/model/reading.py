@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
+
+if TYPE_CHECKING:
+    from mlx import nn
 
 Stream = mx.Stream | mx.ThreadLocalStream
 """Where mlx computes."""
@@ -42,11 +45,11 @@ def apart(ours: mx.array, theirs: mx.array) -> float:
     return one_float(gap / mx.maximum(scale, 1.0))
 
 
-def parameters(model: Any) -> list[tuple[str, mx.array]]:  # noqa: ANN401 - an mlx module
+def parameters(model: nn.Module) -> list[tuple[str, mx.array]]:
     """Names and arrays of all parameters."""
     return cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))
 
 
-def weight_bytes(model: Any) -> int:  # noqa: ANN401 - an mlx module
+def weight_bytes(model: nn.Module) -> int:
     """Bytes of all parameters."""
     return sum(array.nbytes for _, array in parameters(model))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import mlx.nn as nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 PROBE_IDS = (1, 2)
 
@@ -31,12 +32,14 @@ class Target:
     says why not.  ``close()`` gives the model back untouched.
     """
 
-    def __init__(self, model: nn.Module, tokenizer: Any = None, path: Path | None = None) -> None:  # noqa: ANN401
+    def __init__(
+        self, model: nn.Module, tokenizer: TokenizerWrapper | None = None, path: Path | None = None
+    ) -> None:
         """Bind ``model``; probes it with two tokens.  Raises ``ModelError``."""
         self.model = model
         self.adapters = Adapters(model)
         self.path = path
-        self._tokenizer = tokenizer
+        self._tokenizer: Any = tokenizer
         body = anatomy.find_body(model)
         self.layers = anatomy.find_layers(model, body)
         self.layer_count = len(self.layers)
@@ -142,9 +145,10 @@ class Target:
     # --- what drafters may ask ----------------------------------------------------
 
     @property
-    def tokenizer(self) -> Any:  # noqa: ANN401
+    def tokenizer(self) -> TokenizerWrapper:
         """mlx-lm's tokenizer wrapper."""
-        return self._tokenizer
+        tokenizer: TokenizerWrapper = self._tokenizer
+        return tokenizer
 
     def embed(self, ids: mx.array) -> mx.array:
         """``[B, L]`` ids to ``[B, L, H]`` rows of the input embedding."""

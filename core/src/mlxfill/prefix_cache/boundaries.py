@@ -88,7 +88,7 @@ def _found_start(request: Request, head: list[Mapping[str, Any]]) -> Ids:
     return prompt[: min(common(prompt, ids) for ids in encoded)].copy()
 
 
-def _rendered(request: Request, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:  # noqa: ANN401
+def _rendered(request: Request, messages: Sequence[Mapping[str, Any]], **options: object) -> str:
     """Another rendering; "" where the template refuses it."""
     try:
         return request.render(

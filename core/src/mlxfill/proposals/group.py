@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import mlx.core as mx
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from mlxfill.contracts import DraftRows, DraftSampling, Fault
     from mlxfill.model.reading import Stream
+
+
+T = TypeVar("T")
 
 
 class Member(Protocol):
@@ -39,7 +42,7 @@ class DraftGroup:
         self.members: list[Member] = []
         self._entered: dict[Member, tuple[list[int], mx.array | None]] = {}
 
-    def call(self, where: str, act: Callable[[], Any]) -> Any:  # noqa: ANN401
+    def call(self, where: str, act: Callable[[], T]) -> T | None:
         """Call a plugin; None where that failed, and nobody here drafts any more.
 
         :raises PluginError: somebody may not go on without.

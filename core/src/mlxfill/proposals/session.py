@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field
 
@@ -340,7 +340,7 @@ class Session:
         self._quarantine(seat, where, TimeoutError(slow))
         return True
 
-    def _check(self, proposal: Any) -> None:  # noqa: ANN401
+    def _check(self, proposal: object) -> None:
         """Raise for anything that is no proposal of legal ids."""
         if type(proposal) is not Proposal:
             message = f"answered {type(proposal).__name__}, not a Proposal"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlxfill.errors import InputError
 from mlxfill.request.results import PromptCache
 from mlxfill.rules import Rule, is_whole, refuse
 
+if TYPE_CHECKING:
+    from attrs import Attribute
+
 
 def has(*methods: str) -> Rule:
     """None, or an object with these methods; ``__call__`` for a function."""
 
-    def check(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+    def check(_: object, attribute: Attribute[Any], value: object) -> None:
         missing = [m for m in methods if not callable(getattr(value, m, None))]
         if value is not None and missing:
             what = "a function" if missing[0] == "__call__" else f"an object with {missing[0]}()"
@@ -23,13 +26,13 @@ def has(*methods: str) -> Rule:
     return check
 
 
-def name(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+def name(_: object, attribute: Attribute[Any], value: object) -> None:
     """A string that is not empty, or None."""
     if value is not None and not (isinstance(value, str) and value):
         refuse(attribute, "a name", value)
 
 
-def functions(_: object, attribute: Any, value: Iterable[object]) -> None:  # noqa: ANN401
+def functions(_: object, attribute: Attribute[Any], value: Iterable[object]) -> None:
     """A list of functions."""
     wrong = [v for v in value if not callable(v)]
     if wrong:
@@ -37,7 +40,7 @@ def functions(_: object, attribute: Any, value: Iterable[object]) -> None:  # no
         raise InputError(message)
 
 
-def ids(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+def ids(_: object, attribute: Attribute[Any], value: object) -> None:
     """Token ids, or None.  An iterator is none: looked at here, it would be empty later."""
     if value is None:
         return
@@ -47,13 +50,13 @@ def ids(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
         refuse(attribute, "a list of token ids", (wrong or held)[0])
 
 
-def path(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+def path(_: object, attribute: Attribute[Any], value: object) -> None:
     """The path of a file, or None."""
     if value is not None and (not isinstance(value, str | os.PathLike) or not str(value)):
         refuse(attribute, "the path of a file", value)
 
 
-def names(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+def names(_: object, attribute: Attribute[Any], value: object) -> None:
     """A list of strings, or None; no iterator, as with ``ids``."""
     if value is None:
         return
@@ -63,13 +66,13 @@ def names(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
         refuse(attribute, "a list of names", (wrong or held)[0])
 
 
-def mapping(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+def mapping(_: object, attribute: Attribute[Any], value: object) -> None:
     """Names and values."""
     if not isinstance(value, Mapping):
         refuse(attribute, "a mapping", value)
 
 
-def caches(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+def caches(_: object, attribute: Attribute[Any], value: object) -> None:
     """A ``PromptCache``, a list of mlx-lm's cache entries, or None."""
     entries = value if isinstance(value, list | tuple) else ()
     legal = isinstance(value, PromptCache | list | tuple | None)
@@ -78,14 +81,14 @@ def caches(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
         refuse(attribute, "a PromptCache or an mlx-lm prompt cache", value)
 
 
-def own_caches(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+def own_caches(_: object, attribute: Attribute[Any], value: object) -> None:
     """A list of mlx-lm's cache entries, or None."""
     if isinstance(value, PromptCache):
         raise InputError(f"{attribute.name} is for an mlx-lm prompt cache: give this one as cache")
     caches(_, attribute, value)
 
 
-def embeddings(_: object, attribute: Any, value: object) -> None:  # noqa: ANN401
+def embeddings(_: object, attribute: Attribute[Any], value: object) -> None:
     """An array ``[L, H]``, or None."""
     if value is not None and getattr(value, "ndim", None) != 2:  # noqa: PLR2004
         refuse(attribute, "an array of shape [L, H]", value)

@@ -7,12 +7,14 @@ that is decided.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlxfill.tool_calls.sections import REASONING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from mlxfill.tool_calls.sections import ReplySections
 
@@ -22,7 +24,7 @@ class TextStream:
 
     def __init__(
         self,
-        tokenizer: Any,  # noqa: ANN401
+        tokenizer: TokenizerWrapper,
         stops: Sequence[str] = (),
         sections: ReplySections | None = None,
     ) -> None:

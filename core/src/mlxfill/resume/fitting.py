@@ -76,7 +76,7 @@ def check_scores(content: Content, options: Options, generated: int) -> None:
             raise CheckpointError(f"{name} has {count} entries, not {right}")
 
 
-def stored_objects(name: str, value: Any, arrays: Mapping[str, mx.array]) -> Any:  # noqa: ANN401
+def stored_objects(name: str, value: object, arrays: Mapping[str, mx.array]) -> Any:  # noqa: ANN401
     """Messages or tools: None, or several mappings."""
     found = unpacked(value, arrays)
     legal = found is None or (
@@ -123,7 +123,7 @@ def check_caches(target: Target, caches: list[Any], count: int, options: Options
             raise CheckpointError(f"caches.{at}{error}") from None
 
 
-def _quantized(entry: Any, seen: Any, options: Options) -> Any:  # noqa: ANN401
+def _quantized(entry: object, seen: object, options: Options) -> Any:  # noqa: ANN401
     """The entry to compare with: quantized, where the other is and options say so."""
     same = type(entry) is type(seen)
     if same or options.kv_bits is None or not hasattr(seen, "to_quantized"):
@@ -131,7 +131,7 @@ def _quantized(entry: Any, seen: Any, options: Options) -> Any:  # noqa: ANN401
     return seen.to_quantized(group_size=options.kv_group_size, bits=options.kv_bits)
 
 
-def _compare(entry: Any, like: Any, fresh: Any, count: int) -> None:  # noqa: ANN401
+def _compare(entry: object, like: object, fresh: object, count: int) -> None:
     if type(entry) is not type(like):
         raise CheckpointError(f" is a {type(entry).__name__}, not a {type(like).__name__}")
     ours, theirs, first = dict(leaves(entry)), dict(leaves(like)), dict(leaves(fresh))
@@ -148,7 +148,7 @@ def _compare(entry: Any, like: Any, fresh: Any, count: int) -> None:  # noqa: AN
             raise CheckpointError(f"{path} {wrong}")
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+def leaves(value: object, path: str = "") -> Iterator[tuple[str, Any]]:
     """Everything in a cache entry, by its path."""
     inside: Any = None
     if hasattr(value, "is_trimmable") and hasattr(value, "__dict__"):
@@ -164,7 +164,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: AN
         yield from leaves(each, f"{path}.{key}")
 
 
-def _bounds(entry: Any) -> Iterator[int]:  # noqa: ANN401
+def _bounds(entry: object) -> Iterator[int]:
     """How long its arrays need to be at most."""
     for name in ("max_size", "chunk_size"):
         bound = getattr(entry, name, None)
@@ -172,7 +172,7 @@ def _bounds(entry: Any) -> Iterator[int]:  # noqa: ANN401
             yield bound
 
 
-def _wrong(path: str, value: Any, like: Any, count: int, least: int) -> str:  # noqa: ANN401
+def _wrong(path: str, value: object, like: object, count: int, least: int) -> str:
     """What is wrong with a leaf, "" for nothing."""
     name = path.rpartition(".")[2]
     if is_array(value) and is_array(like):
@@ -186,11 +186,11 @@ def _wrong(path: str, value: Any, like: Any, count: int, least: int) -> str:  # 
     return "" if same else f"is {_shown(value)}, not {_shown(like)}"
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401
+def _shown(value: object) -> str:
     return "an array" if is_array(value) else reprlib.repr(value)
 
 
-def _other_kind(value: Any, like: Any) -> bool:  # noqa: ANN401
+def _other_kind(value: object, like: object) -> bool:
     """What a model's own entry, of which nobody knows how it grows, cannot hold either."""
     if is_array(value) and is_array(like):
         return value.dtype != like.dtype or value.ndim != like.ndim

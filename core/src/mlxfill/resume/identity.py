@@ -80,7 +80,7 @@ def other_weights(then: Mapping[str, Any], now: Mapping[str, Any], adapter: str 
     return f"it is of {which}{whose}, with other weights{under}"
 
 
-def _settings(instance: Any) -> Mapping[str, Any]:  # noqa: ANN401 - each plugin's own class
+def _settings(instance: attrs.AttrsInstance | None) -> Mapping[str, Any]:
     return {} if instance is None else attrs.asdict(instance, value_serializer=_serialized)
 
 

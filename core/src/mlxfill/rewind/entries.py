@@ -152,7 +152,7 @@ class GenericRewinder:
 
     needs_replay = True
 
-    def __init__(self, entry: Any, layer: LayerReplay) -> None:  # noqa: ANN401
+    def __init__(self, entry: object, layer: LayerReplay) -> None:
         """``entry`` is one of ``is_plain``."""
         self.entry, self.layer = entry, layer
         self._saved: dict[str, Any] = {}
@@ -172,12 +172,12 @@ class GenericRewinder:
             self.layer.replay(keep)
 
 
-def is_plain(entry: Any) -> bool:  # noqa: ANN401
+def is_plain(entry: object) -> bool:
     """Whether an object is nothing but arrays, numbers, texts and containers of them."""
     return hasattr(entry, "__dict__") and all(_is_value(each) for each in vars(entry).values())
 
 
-def _is_value(value: Any) -> bool:  # noqa: ANN401
+def _is_value(value: object) -> bool:
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, list | tuple):
@@ -211,7 +211,7 @@ class Composite:
             self.layer.replay(keep)
 
 
-def builtin_rewinder(entry: Any, layer: LayerReplay) -> CacheRewinder | None:  # noqa: ANN401
+def builtin_rewinder(entry: object, layer: LayerReplay) -> CacheRewinder | None:
     """The rewinder for one of mlx-lm's own cache entries, None for others."""
     if isinstance(entry, CacheList):
         parts = [builtin_rewinder(part, layer) for part in entry.caches]

@@ -54,7 +54,7 @@ class TapedLayer:
         call.layer(*args, **kwargs)
 
 
-def feeding_call(tape: LayerTrace | None, entry: Any) -> LayerCall:  # noqa: ANN401
+def feeding_call(tape: LayerTrace | None, entry: object) -> LayerCall:
     """The call to repeat: that of the one block that was given the entry, or its layer's.
 
     A block is cheaper than its layer.  Where several share the entry (time and channel mixing
@@ -69,7 +69,7 @@ def feeding_call(tape: LayerTrace | None, entry: Any) -> LayerCall:  # noqa: ANN
     return blocks[0] if len(blocks) == 1 else layer
 
 
-def _was_given(values: tuple[Any, ...], entry: Any) -> bool:  # noqa: ANN401
+def _was_given(values: tuple[Any, ...], entry: object) -> bool:
     """Whether arguments hold the entry itself, a composite around it, or all of its parts."""
     if any(v is entry for v in values):
         return True

@@ -74,7 +74,7 @@ class CacheWindow:
             self._rewinders.append(rewinder)
         self.needs_tape = any(getattr(r, "needs_replay", True) for r in self._rewinders)
 
-    def _rewinder(self, entry: Any) -> CacheRewinder | None:  # noqa: ANN401
+    def _rewinder(self, entry: object) -> CacheRewinder | None:
         """That of a kind nobody knows only where the model makes it: that one has been tried."""
         layer = TapedLayer(self._window, entry)
         first, second = self._makers

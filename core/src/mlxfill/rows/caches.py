@@ -34,7 +34,7 @@ def layout(cache: Sequence[Any]) -> tuple[object, ...] | None:
     return None if None in kinds else kinds
 
 
-def _kind(entry: Any) -> object | None:  # noqa: ANN401
+def _kind(entry: object) -> object | None:
     """Exact types only: a subclass may keep more than we would carry over."""
     if type(entry) is CacheList:
         return layout(entry.caches)
@@ -229,7 +229,7 @@ class _RowPicker:
         return cuts(value)[mx.array(self._rows)] if rowed else cuts(value)
 
 
-def _rowed(entry: Any, lengths: Lengths) -> Any:  # noqa: ANN401
+def _rowed(entry: object, lengths: Lengths) -> object:
     """An entry without rows for the kind of ``entry``."""
     if isinstance(entry, CacheList):
         return CacheList(*(_rowed(part, lengths) for part in entry.caches))

@@ -23,6 +23,8 @@ from mlxfill.tool_calls.ways import KEY, NAME, TEXT, ways_to_call
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
     from mlxfill.tool_calls.ways import Call, CallWay
 
 OTHER_NAME, OTHER_KEY = "qjzx_tool", "wvyk"
@@ -100,7 +102,7 @@ class CallForm:
         return shared_start(self.between, self.end, *([self.join] if self.join else []))
 
 
-def call_form(tokenizer: Any, options: Mapping[str, Any]) -> CallForm:  # noqa: ANN401 - mlx-lm's
+def call_form(tokenizer: TokenizerWrapper, options: Mapping[str, Any]) -> CallForm:
     """The form of a model's calls; the template is asked once for the same ``options``.
 
     :param tokenizer: of a loaded engine.

@@ -11,15 +11,18 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import getsource
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
 from mlxfill.tokens import ids_by_name
 from mlxfill.tool_calls.jsontext import as_call, json_calls, some
 from mlxfill.tool_calls.readers import FUNCTIONS, READERS, Read, counted, headed
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 
 @frozen
@@ -39,12 +42,12 @@ class CallFormat:
     edges: Mapping[str, list[tuple[str, str]]] = field(factory=dict)
     mends: bool = False
 
-    def __call__(self, text: str, tools: Any = None) -> list[Any]:  # noqa: ANN401
+    def __call__(self, text: str, tools: Sequence[Mapping[str, Any]] | None = None) -> list[Any]:
         """The calls in ``text``.  Raises ``ValueError`` where it is anything else."""
         return self.read(text, tools)
 
 
-def with_calls(tokenizer: Any) -> Any:  # noqa: ANN401 - mlx-lm's wrapper, untyped
+def with_calls(tokenizer: TokenizerWrapper) -> TokenizerWrapper:
     """The same tokenizer; it reads calls of a form below, and knows where the model thinks."""
     template = _source(tokenizer)
     vocabulary = ids_by_name(tokenizer, {sign for known in FORMATS for sign in known.signs})
@@ -69,7 +72,7 @@ def with_calls(tokenizer: Any) -> Any:  # noqa: ANN401 - mlx-lm's wrapper, untyp
     return tokenizer
 
 
-def _strict(parser: Any) -> Read:  # noqa: ANN401 - mlx-lm's, untyped
+def _strict(parser: Callable[..., Any]) -> Read:
     """The reader for the form that one of mlx-lm's parsers reads, or the parser where none is."""
     name = parser.__module__.rpartition(".")[2]
     if name == "kimi_k3":  # its calls tell the types themselves
@@ -78,7 +81,7 @@ def _strict(parser: Any) -> Read:  # noqa: ANN401 - mlx-lm's, untyped
     return reader
 
 
-def _source(tokenizer: Any) -> str:  # noqa: ANN401
+def _source(tokenizer: TokenizerWrapper) -> str:
     """The text of a chat template, or of mlx-lm's own code in its place."""
     code = getattr(tokenizer, "_chat_template", None)
     if code is not None:
@@ -87,7 +90,7 @@ def _source(tokenizer: Any) -> str:  # noqa: ANN401
     return template if isinstance(template, str) else ""
 
 
-def _set(tokenizer: Any, what: str, start: str, end: str) -> None:  # noqa: ANN401
+def _set(tokenizer: TokenizerWrapper, what: str, start: str, end: str) -> None:
     """Set what mlx-lm's own ``load`` sets from the files that it ships."""
     for edge, text in (("start", start), ("end", end)):
         ids = tuple(tokenizer.encode(text, add_special_tokens=False)) if text else ()
@@ -98,7 +101,7 @@ def _set(tokenizer: Any, what: str, start: str, end: str) -> None:  # noqa: ANN4
 # --- readers ------------------------------------------------------------------------------------
 
 
-def _llama(text: str, tools: Any = None) -> list[Any]:  # noqa: ANN401
+def _llama(text: str, tools: Sequence[Mapping[str, Any]] | None = None) -> list[Any]:
     return json_calls('{"' + text, tools)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from attrs import field, frozen
 
 from mlxfill.errors import TemplateError
 from mlxfill.tool_calls.ways import EXAMPLE, CallWay, holds_example, ways_to_call
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 Message: TypeAlias = Mapping[str, Any]
 Tools: TypeAlias = Sequence[Mapping[str, Any]]
@@ -40,7 +43,7 @@ class CallProbe:
     """
 
     render: Callable[..., str]
-    tokenizer: Any
+    tokenizer: TokenizerWrapper
     tools: Tools | None
     options: Mapping[str, Any] = field(converter=_ours)
 

@@ -10,9 +10,11 @@ from mlxfill.tool_calls.jsontext import as_call
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
 
 def read_calls(
-    tokenizer: Any,  # noqa: ANN401 - mlx-lm's wrapper, untyped
+    tokenizer: TokenizerWrapper,
     body: str,
     tools: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ as the model wrote them; it raises ``ValueError`` where the text is anything but
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from attrs import frozen
@@ -48,7 +48,7 @@ def headed(head: str, tail: str = "") -> Read:
 def or_json(read: Read) -> Read:
     """The same, or calls in JSON where a model slips and writes those in the form's place."""
 
-    def either(text: str, tools: Any = None) -> list[Any]:  # noqa: ANN401
+    def either(text: str, tools: Sequence[Mapping[str, Any]] | None = None) -> list[Any]:
         return (json_calls if _JSON.match(text) else read)(text, tools)
 
     return either
@@ -69,7 +69,7 @@ class Keyed:
     argument: re.Pattern[str]
     closing: re.Pattern[str]
 
-    def __call__(self, text: str, tools: Any = None) -> list[Any]:  # noqa: ANN401
+    def __call__(self, text: str, tools: Sequence[Mapping[str, Any]] | None = None) -> list[Any]:
         """The calls in ``text``.  Raises ``ValueError`` where it is anything else."""
         calls, rest = [], text.strip()
         while rest:
@@ -97,7 +97,7 @@ def _value(found: re.Match[str]) -> str:
     return str(found["value"] if data is None else data)
 
 
-def parameters_of(name: str, tools: Any) -> Mapping[str, Any]:  # noqa: ANN401 - the request's
+def parameters_of(name: str, tools: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
     """The schema of a tool's arguments; an empty one where it has none."""
     functions = (tool.get("function") or {} for tool in tools or ())
     schemas = (each.get("parameters") for each in functions if each.get("name") == name)
@@ -119,7 +119,7 @@ def _property(schema: Mapping[str, Any], key: str) -> object:
 def counted(parse: Read, opening: str) -> Read:
     """mlx-lm's ``parse`` where it leaves none of the calls out that ``opening`` begins."""
 
-    def read(text: str, tools: Any = None) -> list[Any]:  # noqa: ANN401
+    def read(text: str, tools: Sequence[Mapping[str, Any]] | None = None) -> list[Any]:
         found = parse(text, tools)
         if len(found) != text.count(opening):
             raise ValueError("a call cannot be read")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlxfill.errors import TemplateError, reason
 from mlxfill.tool_calls.messages import arguments_of, with_short_ids
 from mlxfill.tool_calls.tools import with_all_keys
 
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
 
 def render(
-    tokenizer: Any,  # noqa: ANN401
+    tokenizer: TokenizerWrapper,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     options: Mapping[str, Any],
@@ -41,7 +44,7 @@ def render(
 
 
 def _rendered(
-    tokenizer: Any,  # noqa: ANN401
+    tokenizer: TokenizerWrapper,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     settings: Mapping[str, Any],
@@ -50,13 +53,13 @@ def _rendered(
     return str(tokenizer.apply_chat_template(list(messages), tools=given, **settings))
 
 
-def renderer(tokenizer: Any) -> Callable[..., str]:  # noqa: ANN401
+def renderer(tokenizer: TokenizerWrapper) -> Callable[..., str]:
     """``Request.render`` of a model.  Whoever keeps it keeps the tokenizer and nothing else."""
 
     def render_messages(
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
-        **options: Any,  # noqa: ANN401
+        **options: object,
     ) -> str:
         return render(tokenizer, messages, tools, options)
 

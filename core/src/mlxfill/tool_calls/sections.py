@@ -9,6 +9,8 @@ from mlxfill.tool_calls.read import read_calls
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
 REASONING, NORMAL, TOOL = "reasoning", "normal", "tool"  # mlx-lm's names
 _TAIL = 16
 """Tokens at a prompt's end that show whether it opens a block of reasoning."""
@@ -26,7 +28,7 @@ class ReplySections:
     :param tools: whether calls are sections of their own; else their markup is text.
     """
 
-    def __init__(self, tokenizer: Any, prompt_text: str, *, tools: bool) -> None:  # noqa: ANN401
+    def __init__(self, tokenizer: TokenizerWrapper, prompt_text: str, *, tools: bool) -> None:
         """Nothing is read yet."""
         from mlx_lm.generate import TextStateMachine
 
@@ -94,7 +96,7 @@ def _in_string(text: str) -> bool:
 
 
 def reply_apart(
-    tokenizer: Any,  # noqa: ANN401
+    tokenizer: TokenizerWrapper,
     prompt_text: str,
     text: str,
     *,
@@ -118,7 +120,7 @@ def reply_apart(
 
 
 def calls_alone(
-    tokenizer: Any,  # noqa: ANN401
+    tokenizer: TokenizerWrapper,
     tools: Sequence[Mapping[str, Any]],
     text: str,
 ) -> list[tuple[str, Any]]:
@@ -133,7 +135,7 @@ def calls_alone(
 
 
 def _whole(
-    tokenizer: Any,  # noqa: ANN401
+    tokenizer: TokenizerWrapper,
     prompt_text: str,
     text: str,
     *,
@@ -146,19 +148,19 @@ def _whole(
     return [*parts[:-1], (last, parts[-1][1] + rest)]
 
 
-def end_of_prompt(tokenizer: Any, ids: tuple[int, ...], text: str) -> str:  # noqa: ANN401
+def end_of_prompt(tokenizer: TokenizerWrapper, ids: tuple[int, ...], text: str) -> str:
     """The end of a prompt's text, also of one that was given as ids."""
     return text or str(tokenizer.decode(list(ids[-_TAIL:])))
 
 
-def _opening(tokenizer: Any, prompt_text: str) -> str:  # noqa: ANN401
+def _opening(tokenizer: TokenizerWrapper, prompt_text: str) -> str:
     """The section in which the reply begins."""
     if tokenizer.has_thinking and prompt_text.rstrip().endswith(tokenizer.think_start):
         return REASONING
     return str(tokenizer.response_initial_state or NORMAL)
 
 
-def _edges(tokenizer: Any, *, tools: bool) -> dict[str, list[tuple[str, str]]]:  # noqa: ANN401
+def _edges(tokenizer: TokenizerWrapper, *, tools: bool) -> dict[str, list[tuple[str, str]]]:
     """Which marker leads from which section to which."""
     edges: dict[str, list[tuple[str, str]]] = {NORMAL: [], REASONING: [], TOOL: []}
     edges[NORMAL] += [(marker, NORMAL) for marker in tokenizer.structural_markers]

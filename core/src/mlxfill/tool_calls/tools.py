@@ -71,7 +71,7 @@ def _named(tool: object, where: str) -> str:
     return name
 
 
-def _check_parameters(schema: Any, where: str) -> None:  # noqa: ANN401 - whatever was given
+def _check_parameters(schema: object, where: str) -> None:
     if schema is None:
         return
     if not isinstance(schema, Mapping):

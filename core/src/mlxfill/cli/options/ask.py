@@ -104,7 +104,7 @@ def read_messages(file: str) -> list[Message]:
     return checked_messages(value, f"--messages {file}")
 
 
-def checked_messages(value: Any, where: str) -> list[Message]:  # noqa: ANN401 - whatever was read
+def checked_messages(value: object, where: str) -> list[Message]:
     """Messages as templates take them.
 
     :param where: what an error begins with.
@@ -127,7 +127,7 @@ def read_tools(file: str | None) -> list[Message] | None:
     return checked_tools(value, f"--tools {file}")
 
 
-def checked_tools(value: Any, where: str) -> list[Message]:  # noqa: ANN401 - whatever was read
+def checked_tools(value: object, where: str) -> list[Message]:
     """Tools, or ``InputError`` that begins with ``where``."""
     if not isinstance(value, list):
         raise InputError(f"{where}: must hold a list of tools in OpenAI's format")

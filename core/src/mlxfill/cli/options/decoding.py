@@ -14,6 +14,8 @@ from mlxfill.cli.terminal.encoding import as_text
 from mlxfill.errors import InputError
 
 if TYPE_CHECKING:
+    from typer.models import OptionInfo
+
     from mlxfill.config import Config
     from mlxfill.engine import Engine
 
@@ -23,12 +25,14 @@ TEXTS = ("stop", "regex", "chat_template_config")
 """Options that hold text, and no name of a file."""
 
 
-def _number(text: str, *names: str) -> Any:  # noqa: ANN401 - typer's own annotation object
-    return typer.Option(*names, metavar="X", help=text)
+def _number(text: str, *names: str) -> OptionInfo:
+    option: OptionInfo = typer.Option(*names, metavar="X", help=text)
+    return option
 
 
-def _count(text: str, *names: str) -> Any:  # noqa: ANN401
-    return typer.Option(*names, metavar="N", help=text)
+def _count(text: str, *names: str) -> OptionInfo:
+    option: OptionInfo = typer.Option(*names, metavar="N", help=text)
+    return option
 
 
 @define

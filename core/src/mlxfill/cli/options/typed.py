@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlxfill.cli.options.decoding import SHAPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from typer.core import TyperCommand, TyperGroup
+
     from mlxfill.errors import InputError
 
 SHORT = len("-m")
 
 
-def as_typed(error: InputError, command: Any, arguments: Sequence[str]) -> InputError:  # noqa: ANN401 - typer's own
+def as_typed(
+    error: InputError, command: TyperGroup | TyperCommand, arguments: Sequence[str]
+) -> InputError:
     """The error; where it begins with the Python name of an option that was typed, with that.
 
     :param command: the whole command line's; those that its first words name count as well.
@@ -29,7 +33,9 @@ def as_typed(error: InputError, command: Any, arguments: Sequence[str]) -> Input
     return error
 
 
-def _typed(command: Any, arguments: Sequence[str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401
+def _typed(
+    command: TyperGroup | TyperCommand, arguments: Sequence[str]
+) -> Iterator[tuple[str, str]]:
     """Parameters of the commands that the words lead through, and the option that stands for it."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     for at in ["", *own]:
