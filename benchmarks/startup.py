@@ -25,6 +25,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlxfill.config import load_config
+from mlxfill.plugins import PluginManager
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -112,8 +115,9 @@ def cpu_and_wall(command: list[str]) -> tuple[float, float]:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
 
 
-def print_reply(model: Path, rounds: int) -> None:
+def print_reply(named: str, rounds: int) -> None:
     """Compare a short reply with mlx-lm's; the first round, which warms up, is left out."""
+    model = PluginManager.load(load_config({})).resolve_model(named) or named
     ask = ["--model", str(model), "--max-tokens", str(TOKENS)]
     sides = {
         "mlxfill": [sys.executable, "-m", "mlxfill", "generate", *ask, PROMPT],
@@ -125,7 +129,7 @@ def print_reply(model: Path, rounds: int) -> None:
         for name, command in turns if number % 2 else reversed(turns):
             seconds[name].append(cpu_and_wall(command))
     load = os.getloadavg()[0]
-    print(f"\n{TOKENS} tokens of {model}, load {load:.1f} on {os.cpu_count()} cores")
+    print(f"\n{TOKENS} tokens of {named}, load {load:.1f} on {os.cpu_count()} cores")
     for at, what in enumerate(("CPU", "wall")):
         ours, theirs = ([pair[at] for pair in seconds[name][1:]] for name in sides)
         ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
@@ -157,7 +161,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="default: 15")
     parser.add_argument("--plugins", type=int, default=50, help="default: 50")
     parser.add_argument(
-        "--model", type=Path, action="append", default=[], help="compare a reply; may be repeated"
+        "--model", action="append", default=[], help="compare a reply; may be repeated"
     )
     options = parser.parse_args()
     for model in options.model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exception(error)
         return _report(error)
     finally:
+        gc.unfreeze()
         sys.stdout, sys.stderr = streams
 
 

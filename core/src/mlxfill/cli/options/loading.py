@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +16,8 @@ from mlxfill.errors import InputError
 from mlxfill.installing import to_install
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mlxfill.config import Config
     from mlxfill.engine import Engine
 
@@ -93,23 +97,39 @@ class Loading:
 
         :raises InputError, ModelError, PluginError, DrafterError: one line each.
         """
-        from mlxfill.engine import load
-        from mlxfill.model.team import launched
+        with _uncollected():
+            from mlxfill.engine import load
+            from mlxfill.model.team import launched
 
-        group = launched()
-        engine = load(
-            self.model_name(config),
-            draft=self.draft,
-            draft_kind=self.draft_kind,
-            num_draft_tokens=self.num_draft_tokens,
-            plugins=self.plugin_names(),
-            config=config,
-            adapter_path=self.adapter_path,
-            group=group,
-        )
+            engine = load(
+                self.model_name(config),
+                draft=self.draft,
+                draft_kind=self.draft_kind,
+                num_draft_tokens=self.num_draft_tokens,
+                plugins=self.plugin_names(),
+                config=config,
+                adapter_path=self.adapter_path,
+                group=launched(),
+            )
         if engine.team.rank > 0:
             _fall_silent()
         return engine
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep Python's garbage collector from what is imported and loaded, which stays and is much.
+
+    ``main`` gives it back.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 def _fall_silent() -> None:
