@@ -41,19 +41,21 @@ class CompiledForward:
     # cache's whole buffers, an offset on the device, and a mask of what is filled.  The cache
     # itself stays mlx-lm's own and may be trimmed, saved and forwarded otherwise in between.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, most_ids: int = MOST_IDS) -> None:
         """``function``: of ``[1, L, ...]`` arrays to an array or a tuple of them, without effects
         but on ``cache``, a list of entries that it hands to mlx-lm's layers.
+
+        :param most_ids: longer inputs run as they are.
         """
-        self._function = function
+        self._function, self._most_ids = function, most_ids
         self._compiled: Any = mx.compile(self._traced)
         self._proved = self._refused = False
 
     def __call__(self, *arrays: mx.array, cache: list[Any]) -> Any:  # noqa: ANN401
-        """Lazily what the function answers; ``cache`` holds the L tokens of the arrays then."""
+        """Lazily what the function answers; ``cache`` then holds the first array's L tokens."""
         fresh = arrays[0].shape[1]
         rows = _rows(cache)
-        if self._refused or fresh > MOST_IDS or not (rows or _alike_filled(cache)):
+        if self._refused or fresh > self._most_ids or not (rows or _alike_filled(cache)):
             return self._function(*arrays, cache=cache)
         for entry in cache:
             entry.reserve(capacity, fresh) if rows else reserve(entry, fresh)
