@@ -74,8 +74,14 @@ if TYPE_CHECKING:
         TemplateError,
     )
     from mlxfill.hookspecs import hookimpl
+    from mlxfill.loading.baked import BakedHead, baked_head
     from mlxfill.loading.formats import FolderFormat, folder_format
     from mlxfill.loading.model import load_tokenizer
+    from mlxfill.loading.tensors import (
+        inferred_quantization,
+        quantize_by_shapes,
+        read_tensors,
+    )
     from mlxfill.model.compiled import CompiledForward
     from mlxfill.plugins import PluginManager, installed_plugin
     from mlxfill.rewind.mark import CacheMark
@@ -90,6 +96,7 @@ __all__ = [
     "Audit",
     "AuditedRun",
     "BackendMissingError",
+    "BakedHead",
     "BatchedCache",
     "CacheMark",
     "CacheMismatchError",
@@ -138,17 +145,21 @@ __all__ = [
     "TargetView",
     "TemplateError",
     "TokenView",
+    "baked_head",
     "check_output",
     "fit_table",
     "folder_format",
     "for_template",
     "grouped",
     "hookimpl",
+    "inferred_quantization",
     "installed_plugin",
     "load",
     "load_config",
     "load_tokenizer",
     "painted",
+    "quantize_by_shapes",
+    "read_tensors",
     "replacing",
     "standard_output",
     "stream_generate",
@@ -157,6 +168,7 @@ __all__ = [
 _HOMES = {
     "Audit": "mlxfill.audit.audit",
     "AuditedRun": "mlxfill.audit.audit",
+    "BakedHead": "mlxfill.loading.baked",
     "BatchedCache": "mlxfill.rows.batched",
     "CacheMark": "mlxfill.rewind.mark",
     "CacheWindow": "mlxfill.rewind.window",
@@ -176,17 +188,21 @@ _HOMES = {
     "Run": "mlxfill.engine",
     "Sampling": "mlxfill.sampling",
     "Stats": "mlxfill.engine",
+    "baked_head": "mlxfill.loading.baked",
     "check_output": "mlxfill.cli.terminal.outputs",
     "fit_table": "mlxfill.cli.terminal.tables",
     "folder_format": "mlxfill.loading.formats",
     "for_template": "mlxfill.tool_calls.messages",
     "grouped": "mlxfill.cli.groups",
     "hookimpl": "mlxfill.hookspecs",
+    "inferred_quantization": "mlxfill.loading.tensors",
     "installed_plugin": "mlxfill.plugins",
     "load": "mlxfill.engine",
     "load_config": "mlxfill.config",
     "load_tokenizer": "mlxfill.loading.model",
     "painted": "mlxfill.cli.terminal.origins",
+    "quantize_by_shapes": "mlxfill.loading.tensors",
+    "read_tensors": "mlxfill.loading.tensors",
     "replacing": "mlxfill.whole",
     "standard_output": "mlxfill.cli.terminal.tables",
     "stream_generate": "mlxfill.engine.compat",

@@ -306,6 +306,8 @@ class DraftKind:
     ``fallback``: asked last.
     ``subfolder``: where in a model's folder a drafter lies that comes with the model; it is found
     there without being named.
+    ``baked``: whether a model's folder holds a drafter of this kind among its weights, or in a file
+    beside them; it is found there, too, and ``load`` gets that folder.
     """
 
     name: str
@@ -315,6 +317,7 @@ class DraftKind:
     needs_artifact: bool = True
     fallback: bool = False
     subfolder: str = ""
+    baked: Callable[[Path], bool] | None = None
 
 
 # --- rewinders --------------------------------------------------------------------

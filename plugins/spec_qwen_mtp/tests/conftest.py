@@ -82,7 +82,7 @@ def moe_text() -> dict[str, Any]:
 def head_of(noise: float, seed: int = 0, **changes: Any) -> MtpHead:
     """A head that predicts from the token alone, plus noise: see ``quiet``."""
     mx.random.seed(seed)
-    head = MtpHead(HeadConfig({**TEXT, **changes}, 3, None))
+    head = MtpHead(HeadConfig({**TEXT, **changes}, 3))
 
     def shaped(path: str, weight: mx.array) -> mx.array:
         plain = mx.zeros_like(weight)

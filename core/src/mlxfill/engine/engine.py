@@ -382,22 +382,25 @@ class Engine:
     def _mount(self, artifact: str | os.PathLike[str] | None, name: str | None) -> None:
         """Load the drafter that was asked for, or the head that lies in the model's folder."""
         asked = artifact is not None or name is not None
-        if artifact is None:
-            artifact = bundled(self.plugins, self.target, name, self.faults)
         if not asked and self.num_draft_tokens == 0:
             return
-        if not asked and artifact is None:
+        found = None if artifact else bundled(self.plugins, self.target, name, self.faults)
+        if not asked and found is None:
             told = passed_over(self.plugins, self.target.path) if self.target.path else ""
             self.faults += [Fault("engine", "draft", told, notice=True)] if told else []
             return
         try:
             self._shared.drafter = mount(
-                self.plugins, self.target, artifact, name, self.learnt.no_rewind
+                self.plugins, self.target, found or artifact, name, self.learnt.no_rewind
             )
         except DrafterError as error:
             if asked:
                 raise
             self.faults.append(Fault("engine", "draft", f"{error}; going on without"))
+            return
+        if found and self.target.path:
+            said = found.told(self.target.path)
+            self.faults.append(Fault(found.plugin, "draft", said, notice=True))
 
     def _require_open(self) -> None:
         check_process()

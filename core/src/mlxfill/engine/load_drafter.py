@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attrs import frozen
+
 from mlxfill.engine.find_model import find
 from mlxfill.errors import DrafterError, MlxfillError, PluginError
 from mlxfill.installing import brought_by
-from mlxfill.loading.baked import FOLDER, baked_head
-from mlxfill.loading.formats import QWEN_MTP, folder_format
+from mlxfill.loading.baked import baked_head
+from mlxfill.loading.formats import MTP, QWEN, QWEN_MTP, folder_format
 from mlxfill.nearest import did_you_mean, plugin_meant
 from mlxfill.plugins.advice import project_plugins
 from mlxfill.plugins.faults import one_line, recorded
@@ -29,10 +31,25 @@ NUMBERS = {"weights_bytes": (int, 0), "default_depth": (int, 1)}
 """What is reckoned with of a provider: types and least values."""
 
 
+@frozen
+class Bundled:
+    """A drafter that came with the model: plugin and kind that load it from ``folder``."""
+
+    plugin: str
+    kind: DraftKind
+    folder: Path
+
+    def told(self, model: Path) -> str:
+        """What is said of it once it is loaded."""
+        head = baked_head(model) if self.folder == model else None
+        what = head.what if head else f"what lies in {self.folder}"
+        return f"drafts with {what}, by the kind {self.kind.name!r}"
+
+
 def mount(
     plugins: PluginManager,
     target: Target,
-    artifact: str | os.PathLike[str] | None,
+    artifact: str | os.PathLike[str] | Bundled | None,
     name: str | None,
     no_rewind: Callable[[], str],
 ) -> Drafter:
@@ -41,8 +58,12 @@ def mount(
     :param no_rewind: why the target cannot take tokens back; "" when it can.
     :raises DrafterError, PluginError, ModelNotFoundError: one line, with the remedy.
     """
-    path = None if artifact is None else find(plugins, artifact)
-    plugin, kind = _named(plugins, path, name) if name is not None else _detected(plugins, path)
+    path: Path | None
+    if isinstance(artifact, Bundled):
+        plugin, kind, path = artifact.plugin, artifact.kind, artifact.folder
+    else:
+        path = None if artifact is None else find(plugins, artifact)
+        plugin, kind = _detected(plugins, path) if name is None else _named(plugins, path, name)
     reason = no_rewind()
     if reason:
         raise DrafterError(f"this model cannot use a drafter: {reason}")
@@ -86,15 +107,16 @@ def _unfit(provider: object) -> str:
 
 def bundled(
     plugins: PluginManager, target: Target, name: str | None, faults: list[Fault]
-) -> Path | None:
+) -> Bundled | None:
     """The head that came with the model, if a plugin that is on knows its kind."""
     for plugin, kind in plugins.draft_kinds() if target.path else ():
-        wanted = name in (None, kind.name, plugin)
         folder = target.path / kind.subfolder if target.path and kind.subfolder else None
-        if wanted and folder and folder.is_dir():
-            with recorded(plugin, "draft", faults):  # nobody asked for it
-                if kind.detect(folder):
-                    return folder
+        places = [(folder, kind.detect), (target.path, kind.baked)]
+        for place, lies in places if name in (None, kind.name, plugin) else ():
+            if place and lies and place.is_dir():
+                with recorded(plugin, "draft", faults):  # nobody asked for it
+                    if lies(place):
+                        return Bundled(plugin, kind, place)
     return None
 
 
@@ -103,20 +125,16 @@ def passed_over(plugins: PluginManager, folder: Path) -> str:
     head = baked_head(folder)
     if head is None:
         return ""
-    nobody = "no installed plugin loads it from there"
-    missing = plugins.remedy(*brought_by(f"draft-{QWEN_MTP}"))
+    family = str(head.text_config.get("model_type") or head.config.get("model_type"))
+    loads = brought_by(f"draft-{QWEN_MTP if family.startswith(QWEN) else MTP}")
+    missing = plugins.remedy(*loads)
+    if head.what:
+        nobody = "no installed plugin loads it from there"
+        return f"{folder} holds {head.what}, which is not used: {missing or nobody}"
+    lies = f"the config of {folder} promises an MTP head ({head.promise}), its weights have none"
     first = f"{missing}, then " if missing else ""
-    if not head.what:
-        lies = (
-            f"the config of {folder} promises an MTP head ({head.promise}), its weights have none"
-        )
-        ours = f"{first}mlxfill mtp split ORIGINAL_RELEASE HEAD, and --draft HEAD"
-        return f"{lies}: {ours if head.family else 'most conversions leave it out'}"
-    lies = f"{folder} holds {head.what}, which is not used"
-    if head.family and head.raw:
-        return f"{lies}: {first}mlxfill mtp split {folder} HEAD, and --draft HEAD"
-    apart = folder_format(folder / FOLDER).key == QWEN_MTP
-    return f"{lies}: {missing or nobody}" if apart else f"{lies}: {nobody}"
+    ours = f"{first}mlxfill mtp split ORIGINAL_RELEASE HEAD, and --draft HEAD"
+    return f"{lies}: {ours if loads else 'most conversions leave it out'}"
 
 
 def _detects(plugin: str, kind: DraftKind, folder: Path) -> bool:

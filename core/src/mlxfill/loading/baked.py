@@ -1,31 +1,32 @@
 """Prediction heads that lie in a model's folder, where mlx-lm passes over them.
 
 Releases keep multi-token-prediction (MTP) layers among their weights: Qwen, MiMo and LongCat under
-names with ``mtp``, DeepSeek and GLM as layers after the last one that the config counts.  Headers
-of safetensors and the config are read, no weights.
+names with ``mtp``, DeepSeek and GLM as layers after the last one that the config counts; or in a
+file of their own beside the shards.  Headers of safetensors and the config are read, no weights.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from mlxfill.errors import ModelError
-from mlxfill.loading.files import read_json, tensor_names
+from mlxfill.errors import DrafterError, ModelError
+from mlxfill.loading.files import check_header, read_json, tensor_names
 from mlxfill.rules import is_whole
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import mlx.core as mx
 
 PROMISES = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_layers", "n_mtp_layers")
 """Keys of the config that count such layers."""
-FILES = ("mtp.safetensors", "mtp*.safetensors", "*-mtp.safetensors", "*_mtp.safetensors")
+FILES = ("mtp*.safetensors", "*-mtp.safetensors", "*_mtp.safetensors")
 """Files beside the shards that hold a head alone, whatever its tensors are called."""
-FAMILY = ("qwen3_5", "qwen3_next")
 FOLDER = "mtp"
 """Folder for the head inside a model's folder."""
 _NAMED = re.compile(r"(?:model\.|language_model\.)*mtp\w*\.")
@@ -36,36 +37,69 @@ _LAYER = re.compile(r"(?:model\.|language_model\.)*layers\.(\d+)\.")
 class BakedHead:
     """A head in a model's folder, or the promise of one.
 
-    ``what``: its tensors in words, "" where there are none; ``promise``: what the config says, "".
-    ``family``: the model is of the Qwen3.5 family; ``raw``: all its tensors are ``mtp.*`` of full
-    precision among those of the model, from which they can be split.
+    ``folder``: the model's; ``config``: what its ``config.json`` holds; ``tensors``: names as they
+    are stored, and the files that hold them, none where the weights lack what is promised;
+    ``promise``: what the config says, "" for nothing.
     """
 
-    what: str
+    folder: Path
+    config: Mapping[str, Any]
+    tensors: Mapping[str, Path]
     promise: str
-    family: bool
-    raw: bool = False
+
+    @property
+    def text_config(self) -> Mapping[str, Any]:
+        """The language model's part of the config."""
+        return _parts(self.config)[0]
+
+    @property
+    def what(self) -> str:
+        """The tensors in words; "" where there are none."""
+        if not self.tensors:
+            return ""
+        files = sorted({str(file.relative_to(self.folder)) for file in self.tensors.values()})
+        where = files[0] if len(files) == 1 else f"{len(files)} files"
+        return f"an MTP head of {len(self.tensors)} tensors in {where} ({min(self.tensors)}, ...)"
+
+    def read(self) -> dict[str, mx.array]:
+        """Its tensors, lazily, those of fp8 as ``read_tensors`` decodes them.
+
+        :raises DrafterError: a file is missing or broken; names it.
+        """
+        from mlxfill.loading.tensors import read_tensors
+
+        missing = sorted({file for file in self.tensors.values() if not file.is_file()})
+        if missing:
+            raise DrafterError(
+                f"{self.folder} lacks the shard {missing[0].name} that its index lists"
+            )
+        return read_tensors(sorted(set(self.tensors.values())), self.tensors)
 
 
-def baked_head(folder: Path) -> BakedHead | None:
-    """The head that lies in a model's folder; None where there is none and none is promised."""
+def baked_head(folder: str | os.PathLike[str]) -> BakedHead | None:
+    """The head that lies in a model's folder; None where there is none and none is promised.
+
+    It is looked for among the weights, then in a file of its own beside them (``mtp.safetensors``,
+    ``model-mtp.safetensors``), then in the folder ``mtp``.  Raises nothing.
+    """
+    path = Path(folder)
     parsed: Any = None
     with suppress(ModelError):
-        parsed = read_json(folder / "config.json")
+        parsed = read_json(path / "config.json")
     config = parsed if isinstance(parsed, dict) else {}
-    text = config.get("text_config")
-    parts: list[Mapping[str, Any]] = [text, config] if isinstance(text, Mapping) else [config]
-    found = _head_tensors(tensor_names(folder), parts)
-    what = _told(found) if found else _apart(folder)
+    parts = _parts(config)
+    tensors = _among(tensor_names(path), parts)
+    found = {name: path / file for name, file in tensors.items()} or _apart(path)
     promise = _promise(parts)
-    if not what and not promise:
-        return None
-    family = any(str(part.get("model_type")).startswith(FAMILY) for part in parts)
-    raw = all(name.startswith("mtp.") and "weight_scale" not in name for name in found)
-    return BakedHead(what, promise, family, raw and bool(found))
+    return BakedHead(path, config, found, promise) if found or promise else None
 
 
-def _head_tensors(named: Mapping[str, str], parts: list[Mapping[str, Any]]) -> dict[str, str]:
+def _parts(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    text = config.get("text_config")
+    return [text, config] if isinstance(text, Mapping) else [config]
+
+
+def _among(named: Mapping[str, str], parts: list[Mapping[str, Any]]) -> dict[str, str]:
     """The head's tensors among those of the model, and their files."""
     counts = [part.get("num_hidden_layers") for part in parts]
     layers = next((count for count in counts if is_whole(count) and count > 0), None)
@@ -77,17 +111,14 @@ def _head_tensors(named: Mapping[str, str], parts: list[Mapping[str, Any]]) -> d
     return {name: file for name, file in named.items() if _NAMED.match(name) or beyond(name)}
 
 
-def _told(found: Mapping[str, str]) -> str:
-    first, files = min(found), sorted(set(found.values()))
-    where = files[0] if len(files) == 1 else f"{len(files)} files"
-    return f"an MTP head of {len(found)} tensors in {where} ({first}, ...)"
-
-
-def _apart(folder: Path) -> str:
-    """A file of a head alone, beside the shards or in a folder of its own."""
+def _apart(folder: Path) -> dict[str, Path]:
+    """A head in a file of its own, beside the shards or in a folder of its own."""
     files = [file for pattern in FILES for file in sorted(folder.glob(pattern))]
-    files += sorted((folder / FOLDER).glob("*.safetensors"))
-    return f"an MTP head in {files[0].relative_to(folder)}" if files else ""
+    found: dict[str, Path] = {}
+    for file in files[:1] or sorted((folder / FOLDER).glob("*.safetensors")):
+        with suppress(ModelError):
+            found |= dict.fromkeys(check_header(file), file)
+    return found
 
 
 def _promise(parts: list[Mapping[str, Any]]) -> str:

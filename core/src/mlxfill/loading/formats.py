@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     import os
 
 CONFIG = "config.json"
-MODEL, QWEN_MTP = "model", "qwen-mtp"
+MODEL, QWEN_MTP, MTP = "model", "qwen-mtp", "mtp"
 """The formats that are used somewhere, not only named."""
+QWEN = ("qwen3_5", "qwen3_next")
+"""How the ``model_type`` of a target begins whose head is of the format ``QWEN_MTP``."""
 
 
 @frozen
@@ -79,7 +81,7 @@ FORMATS = (
         *(QWEN_MTP, "an MTP head of the Qwen3.5 family"),
         "qwen3_5_mtp qwen3_5_moe_mtp qwen3_next_mtp",
     ),
-    _Format("mtp", "an MTP head", "mtp *_mtp *-mtp *mtpmodel *mtp *mtpdraftmodel *mtpforcausallm"),
+    _Format(MTP, "an MTP head", "mtp *_mtp *-mtp *mtpmodel *mtp *mtpdraftmodel *mtpforcausallm"),
     _Format(
         *("speculators", "a drafter in the format of speculators", ""),
         "speculators_model_type speculators_config",

@@ -62,7 +62,8 @@ class Head:
 
     def step(self, tokens: mx.array, hidden: mx.array, cache: list[KVCache]) -> mx.array:
         """``[B, L]`` tokens and the states ``[B, L, H]`` before them to states ``[B, L, H]``."""
-        return self.module(self._target.embed(tokens), hidden, cache)
+        own = self.module.own_embedding
+        return self.module((own or self._target.embed)(tokens), hidden, cache)
 
     def logits(self, state: mx.array) -> mx.array:
         """``[B, 1, H]`` to ``[B, V]``; ids outside the draft vocabulary get minus infinity.

@@ -9,9 +9,12 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfill import DrafterError, folder_format
+from mlxfill import BakedHead, DrafterError, folder_format
 
 MODEL_TYPES = ("qwen3_5_mtp", "qwen3_5_moe_mtp", "qwen3_next_mtp")
+RELEASES = ("qwen3_5", "qwen3_next")
+"""How the ``model_type`` of a target with such a head begins."""
+LAYERS = "mtp_num_hidden_layers"
 BEYOND_LAYERS = 2
 """A release that does not say its block size is trained for this many tokens more than it has
 layers: the one that is pending and the one that a single layer predicts again from itself."""
@@ -23,13 +26,11 @@ class HeadConfig:
     """What a head is built from.
 
     ``text``: the text model's config, which the head's layer shares.  ``block_size``: tokens of
-    a round, the pending one included; drafts are ``block_size - 1``.  ``quantization``: as
-    mlx-lm writes it, None for a dense head.
+    a round, the pending one included; drafts are ``block_size - 1``.
     """
 
     text: Mapping[str, Any]
     block_size: int
-    quantization: Mapping[str, Any] | None
 
     @property
     def hidden_size(self) -> int:
@@ -39,7 +40,28 @@ class HeadConfig:
     @property
     def layers(self) -> int:
         """Decoder layers of the head."""
-        return int(self.text.get("mtp_num_hidden_layers", 1))
+        return int(self.text.get(LAYERS) or 1)
+
+    @property
+    def own_embeddings(self) -> bool:
+        """Whether it looks tokens up in an embedding of its own, not in the target's."""
+        return bool(self.text.get("mtp_use_dedicated_embeddings"))
+
+
+def is_release(head: BakedHead) -> bool:
+    """Whether a target is of the family whose head this plugin runs."""
+    types = (head.config.get("model_type"), head.text_config.get("model_type"))
+    return any(str(kind).startswith(RELEASES) for kind in types)
+
+
+def release_config(head: BakedHead, block_size: int | None = None) -> HeadConfig:
+    """The config of a head that still lies in its release.
+
+    :raises DrafterError: the release lacks a value that the head's layer needs.
+    """
+    text = text_config(head.config, head.folder / "config.json")
+    layers = int(text.get(LAYERS) or 1)
+    return HeadConfig({**text, LAYERS: layers}, block_size or layers + BEYOND_LAYERS)
 
 
 def read_config(folder: Path) -> HeadConfig:
@@ -55,12 +77,10 @@ def read_config(folder: Path) -> HeadConfig:
             f" ({', '.join(MODEL_TYPES)}); {folder} is {folder_format(folder).name}"
         )
     text = text_config(config, file)
-    if text.get("mtp_use_dedicated_embeddings"):
-        raise DrafterError(f"{file}: heads with embeddings of their own are not supported")
-    block_size = config.get("block_size", int(text.get("mtp_num_hidden_layers", 1)) + BEYOND_LAYERS)
+    block_size = config.get("block_size", int(text.get(LAYERS) or 1) + BEYOND_LAYERS)
     if not isinstance(block_size, int) or block_size <= 1:
         raise DrafterError(f"{file}: block_size must be at least 2, not {block_size!r}")
-    return HeadConfig(text, block_size, config.get("quantization"))
+    return HeadConfig(text, block_size)
 
 
 def text_config(config: Mapping[str, Any], file: Path) -> dict[str, Any]:

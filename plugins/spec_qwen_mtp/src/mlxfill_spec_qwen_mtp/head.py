@@ -17,7 +17,7 @@ from mlx_lm.models.base import create_attention_mask
 from mlx_lm.models.cache import KVCache
 from mlx_lm.models.qwen3_5 import DecoderLayer, TextModelArgs
 
-from mlxfill import DrafterError
+from mlxfill import DrafterError, quantize_by_shapes
 
 if TYPE_CHECKING:
     from mlxfill_spec_qwen_mtp.config import HeadConfig
@@ -36,6 +36,13 @@ class MtpHead(nn.Module):
         self.pre_fc_norm_hidden = nn.RMSNorm(size, eps=eps)
         self.layers = [DecoderLayer(args, 0) for _ in range(config.layers)]
         self.norm = nn.RMSNorm(size, eps=eps)
+        if config.own_embeddings:
+            self.embed_tokens = nn.Embedding(args.vocab_size, size)
+
+    @property
+    def own_embedding(self) -> nn.Embedding | None:
+        """Where it looks tokens up; None for the target's."""
+        return cast("nn.Embedding | None", self.get("embed_tokens"))
 
     def new_cache(self) -> list[KVCache]:
         """An empty cache a layer."""
@@ -61,8 +68,10 @@ def build_head(config: HeadConfig, tensors: Tensors, dtype: mx.Dtype, where: Pat
     :raises DrafterError: a tensor is missing, left over or of another shape; names it.
     """
     head = MtpHead(config)
-    if config.quantization:
-        _quantize(head, config.quantization, tensors)
+    try:
+        quantize_by_shapes(head, tensors)
+    except DrafterError as error:
+        raise DrafterError(f"{where}: {error}") from error
     expected = parameters(head)
     for name, parameter in expected.items():
         if name not in tensors:
@@ -86,24 +95,6 @@ def build_head(config: HeadConfig, tensors: Tensors, dtype: mx.Dtype, where: Pat
 def parameters(module: nn.Module) -> Tensors:
     """Arrays of a module by name."""
     return dict(cast("list[tuple[str, mx.array]]", tree_flatten(module.parameters())))
-
-
-def _quantize(head: MtpHead, quantization: Any, tensors: Tensors) -> None:  # noqa: ANN401
-    """Make room for quantized weights where there are any, as mlx-lm's loader does."""
-
-    def wanted(path: str, module: nn.Module) -> bool | dict[str, Any]:
-        if not hasattr(module, "to_quantized") or f"{path}.scales" not in tensors:
-            return False
-        own: bool | dict[str, Any] = quantization.get(path, True)
-        return own
-
-    nn.quantize(
-        head,
-        group_size=quantization["group_size"],
-        bits=quantization["bits"],
-        mode=quantization.get("mode", "affine"),
-        class_predicate=wanted,
-    )
 
 
 def _cast(tensor: mx.array, dtype: mx.Dtype) -> mx.array:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlxfill import DrafterError, DraftKind, TargetView, hookimpl
-from mlxfill_spec_qwen_mtp.config import MODEL_TYPES, read_json
+from mlxfill import DrafterError, DraftKind, TargetView, baked_head, hookimpl
+from mlxfill_spec_qwen_mtp.config import MODEL_TYPES, is_release, read_json
 from mlxfill_spec_qwen_mtp.settings import MtpSettings
 
 if TYPE_CHECKING:
@@ -33,8 +33,17 @@ def mlxfill_settings() -> type[MtpSettings]:
 
 @hookimpl
 def mlxfill_draft_kinds() -> list[DraftKind]:
-    """A head split off a release of the Qwen3.5 family."""
-    return [DraftKind(name="qwen-mtp", origin="mtp", detect=_detect, load=_load, subfolder="mtp")]
+    """A head of the Qwen3.5 family: split off a release, or still among its weights."""
+    return [
+        DraftKind(
+            name="qwen-mtp",
+            origin="mtp",
+            detect=_detect,
+            load=_load,
+            subfolder="mtp",
+            baked=_baked,
+        )
+    ]
 
 
 def _detect(folder: Path) -> bool:
@@ -42,6 +51,12 @@ def _detect(folder: Path) -> bool:
         return read_json(folder / "config.json").get("model_type") in MODEL_TYPES
     except DrafterError:
         return False
+
+
+def _baked(folder: Path) -> bool:
+    """Whether the weights of a target of this family hold its head."""
+    head = baked_head(folder)
+    return head is not None and bool(head.tensors) and is_release(head)
 
 
 def _load(artifact: Path | None, target: TargetView, settings: MtpSettings | None) -> DraftProvider:

@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
-from mlxfill import DraftCheckpoint, DrafterError, DraftSampling, TargetView
+from mlxfill import (
+    DraftCheckpoint,
+    DrafterError,
+    DraftSampling,
+    TargetView,
+    baked_head,
+    read_tensors,
+)
 from mlxfill_spec_qwen_mtp.chain import Head
-from mlxfill_spec_qwen_mtp.config import read_config
+from mlxfill_spec_qwen_mtp.config import HeadConfig, is_release, read_config, release_config
 from mlxfill_spec_qwen_mtp.head import build_head, parameters
 from mlxfill_spec_qwen_mtp.rows import MtpRows
-from mlxfill_spec_qwen_mtp.tensors import at_run_time, read_tensors
+from mlxfill_spec_qwen_mtp.tensors import Tensors, at_run_time
 
 if TYPE_CHECKING:
     from mlxfill_spec_qwen_mtp.settings import HeldRows, MtpSettings
@@ -67,11 +74,11 @@ class MtpProvider:
 
 
 def load_provider(folder: Path, target: TargetView, settings: MtpSettings) -> MtpProvider:
-    """Load the head in ``folder`` for ``target``.
+    """Load the head in ``folder``, a split one or a release with it, for ``target``.
 
     :raises DrafterError: it is not whole, or not for a target of this size.
     """
-    config = read_config(folder)
+    config, files, tensors = _read(folder)
     name = f"target {target.path}" if target.path else "the target"
     if not target.hidden_size:
         raise DrafterError(f"{name} does not give its hidden states apart: no MTP head can use it")
@@ -80,16 +87,30 @@ def load_provider(folder: Path, target: TargetView, settings: MtpSettings) -> Mt
             f"MTP head {folder} has hidden size {config.hidden_size}, {name} has"
             f" {target.hidden_size}: a head serves the model that it was trained with"
         )
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise DrafterError(f"{folder} has no *.safetensors")
     where = files[0] if len(files) == 1 else folder
     dtype = target.embed(mx.zeros((1, 1), mx.int32)).dtype
-    module = build_head(config, at_run_time(read_tensors(files)), dtype, where)
+    module = build_head(config, at_run_time(tensors), dtype, where)
+    if config.own_embeddings and module.embed_tokens.weight.shape[0] < target.vocab_size:
+        raise DrafterError(
+            f"MTP head {folder} has embeddings of {module.embed_tokens.weight.shape[0]} tokens,"
+            f" {name} has {target.vocab_size}: a head serves the model that it was trained with"
+        )
     vocabulary = read_vocabulary(folder, settings, target.vocab_size)
     identity = f"{fingerprint(files)}:vocabulary={_digest(json.dumps(vocabulary).encode())}"
     head = Head(module, target, vocabulary)
     return MtpProvider(head, config.block_size, settings.held_rows, identity)
+
+
+def _read(folder: Path) -> tuple[HeadConfig, list[Path], Tensors]:
+    """Config, files and tensors of a head."""
+    head = baked_head(folder)
+    if head is not None and head.tensors and is_release(head):
+        return release_config(head), sorted(set(head.tensors.values())), head.read()
+    config = read_config(folder)
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise DrafterError(f"{folder} has no *.safetensors")
+    return config, files, read_tensors(files)
 
 
 def read_vocabulary(folder: Path, settings: MtpSettings, vocab_size: int) -> tuple[int, ...] | None:

@@ -1,43 +1,29 @@
-"""Weights of a head: read, and brought to the names and the scale that it runs with.
+"""Weights of a head, brought to the names and the scale that it runs with.
 
-A raw release calls them ``mtp.NAME``, keeps the scale of every norm minus 1 and may keep experts
-one by one or gate and up projection in one; a split head is published as it runs.
+A raw release calls them ``mtp.NAME`` or ``language_model.mtp.NAME``, keeps the scale of every norm
+minus 1 and may keep experts one by one or gate and up projection in one; a split head is published
+as it runs.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 import mlx.core as mx
 
 from mlxfill import DrafterError
 
-PREFIX = "mtp."
+PREFIX = re.compile(r"(?:(?:model\.|language_model\.)*mtp\.)?")
 _EXPERT = re.compile(r"(.*)\.experts\.(\d+)\.(gate_proj|up_proj|down_proj)\.(weight|scales|biases)")
 _FUSED = ".experts.gate_up_proj"
 
 Tensors = dict[str, mx.array]
 
 
-def read_tensors(files: list[Path]) -> Tensors:
-    """All tensors of some safetensors files, lazily.  Raises ``DrafterError`` for a broken one."""
-    tensors: Tensors = {}
-    for file in files:
-        try:
-            loaded = mx.load(str(file))
-        except (RuntimeError, ValueError, OSError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise DrafterError(f"{file} is no whole safetensors file: {reason}") from error
-        assert isinstance(loaded, dict)  # noqa: S101 - safetensors hold named tensors
-        tensors |= loaded
-    return tensors
-
-
 def at_run_time(tensors: Mapping[str, mx.array]) -> Tensors:
     """The same weights as the head's modules name and use them."""
-    plain = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()}
+    plain = {PREFIX.sub("", name, count=1): tensor for name, tensor in tensors.items()}
     return {name: _scaled(name, tensor) for name, tensor in _stacked(_parted(plain)).items()}
 
 

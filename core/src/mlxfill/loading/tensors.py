@@ -1,0 +1,121 @@
+"""Weights of heads and drafters: read, fp8 decoded, quantization told by shapes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+
+from mlxfill.errors import DrafterError, reason
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
+
+    from mlx import nn
+
+BLOCK = 128
+"""Rows and columns that share a scale, where fp8 weights have one a block (DeepSeek-V3, 2024)."""
+SCALES = ("weight_scale_inv", "weight_scale")
+ACTIVATION_SCALES = ("input_scale", "activation_scale")
+"""For kernels that compute in fp8; decoded weights need none."""
+WORD = 32
+"""Bits of an element of a quantized weight."""
+
+
+def read_tensors(
+    files: Iterable[Path], names: Collection[str] | None = None
+) -> dict[str, mx.array]:
+    """Tensors of some safetensors files, lazily; fp8 weights in bfloat16, with their scales.
+
+    :param names: those that are wanted; None for all.
+    :raises DrafterError: a file is broken, or a scale does not fit its weight; names it.
+    """
+    tensors: dict[str, mx.array] = {}
+    for file in files:
+        try:
+            loaded: Any = mx.load(str(file))
+        except (RuntimeError, ValueError, OSError) as error:
+            message = f"{file} is no whole safetensors file: {reason(error)}"
+            raise DrafterError(message) from error
+        wanted = {k: v for k, v in loaded.items() if names is None or k in names}
+        tensors |= wanted
+    return _decoded(tensors)
+
+
+def _decoded(tensors: Mapping[str, mx.array]) -> dict[str, mx.array]:
+    """The same weights without fp8."""
+    plain: dict[str, mx.array] = {}
+    for name, tensor in tensors.items():
+        stem, _, last = name.rpartition(".")
+        if last in SCALES + ACTIVATION_SCALES and f"{stem}.weight" in tensors:
+            continue
+        scales = [tensors[f"{stem}.{key}"] for key in SCALES if f"{stem}.{key}" in tensors]
+        fp8 = last == "weight" and scales
+        plain[name] = _from_fp8(name, tensor, scales[0]) if fp8 else tensor
+    return plain
+
+
+def _from_fp8(name: str, weight: mx.array, scale: mx.array) -> mx.array:
+    """``[..., N, M]`` of e4m3; one scale for all, for each row, or for each block."""
+    if weight.dtype != mx.uint8 or weight.ndim < 2:  # noqa: PLR2004 - rows and columns
+        raise DrafterError(f"tensor {name!r} has scales beside it, but is not of fp8 (e4m3)")
+    *more, rows, columns = weight.shape
+    blocks = [*more, -(-rows // BLOCK), -(-columns // BLOCK)]
+    if list(scale.shape) == blocks:
+        scale = mx.repeat(mx.repeat(scale, BLOCK, -2), BLOCK, -1)[..., :rows, :columns]
+    elif scale.size != 1 and scale.shape != (*more, rows, 1):
+        raise DrafterError(
+            f"tensor {name!r} of the shape {list(weight.shape)} has scales of the shape"
+            f" {list(scale.shape)}, not {blocks}: one for {BLOCK}x{BLOCK} weights"
+        )
+    decoded = mx.from_fp8(weight, dtype=mx.float32)
+    return (decoded * scale.astype(mx.float32)).astype(mx.bfloat16)
+
+
+def inferred_quantization(
+    module: nn.Module, tensors: Mapping[str, mx.array]
+) -> dict[str, dict[str, Any]]:
+    """How each part of ``module`` is quantized whose scales are among ``tensors``.
+
+    The width of the part, which is not quantized yet, and the shapes tell it: ``group_size``,
+    ``bits`` and ``mode`` as ``mlx.nn.quantize`` takes them.
+
+    :raises DrafterError: nothing that mlx has comes of them; names the tensor.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for path, part in module.named_modules():
+        if f"{path}.scales" in tensors and hasattr(part, "to_quantized"):
+            found[path] = _told_by_shapes(path, part.weight.shape[-1], tensors)
+    return found
+
+
+def _told_by_shapes(path: str, width: int, tensors: Mapping[str, mx.array]) -> dict[str, Any]:
+    weight, scales = tensors.get(f"{path}.weight"), tensors[f"{path}.scales"]
+    words, groups = 0 if weight is None else weight.shape[-1], scales.shape[-1]
+    bits, rest = divmod(words * WORD, width)
+    group_size, more = divmod(width, max(groups, 1))
+    affine = f"{path}.biases" in tensors
+    mode = "affine" if affine else _MODES.get((bits, group_size), "")
+    if rest or more or not mode or not bits:
+        raise DrafterError(
+            f"{path}.weight and {path}.scales, {words} and {groups} elements a row for {width}"
+            " weights, are no quantization that mlx has"
+        )
+    return {"group_size": group_size, "bits": bits, "mode": mode}
+
+
+_MODES = {(4, 32): "mxfp4", (8, 32): "mxfp8", (4, 16): "nvfp4"}
+"""Of weights without biases, by bits and group size."""
+
+
+def quantize_by_shapes(module: nn.Module, tensors: Mapping[str, mx.array]) -> None:
+    """Make room in ``module`` for those of ``tensors`` that are quantized.
+
+    :raises DrafterError: nothing that mlx has comes of their shapes; names the tensor.
+    """
+    from mlx import nn
+
+    found = inferred_quantization(module, tensors)
+    if found:
+        nn.quantize(module, class_predicate=lambda path, _: found.get(path, False))
