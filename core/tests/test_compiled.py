@@ -15,6 +15,8 @@ from mlxfill import BatchedCache, CompiledForward
 from mlxfill.model.compiled import PAGE, capacity
 from mlxfill_testing import VOCAB, differences, shared_model
 
+pytestmark = pytest.mark.usefixtures("fused")
+
 
 def ids(count: int, start: int = 0) -> mx.array:
     return mx.array([[(start + i * 7) % VOCAB for i in range(count)]])

@@ -63,6 +63,16 @@ def written(model: Any, *guests: Guest, **options: Any) -> Result:
     return result
 
 
+@pytest.mark.usefixtures("fused")
+def test_a_compiled_step_changes_no_text(
+    drafting: Drafting, target_of: Callable[[str], Any]
+) -> None:
+    model = target_of("qwen3_5")
+    for temperature in (0.0, 0.7):
+        plain = written(model, temperature=temperature)
+        assert written(model, drafting(), temperature=temperature).tokens == plain.tokens
+
+
 @pytest.mark.parametrize("kind", MODELS)
 @given(
     noise=st.sampled_from([0.0, 0.1, 0.5]),

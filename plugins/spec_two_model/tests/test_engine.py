@@ -107,6 +107,14 @@ def test_the_text_is_that_of_plain_decoding(  # noqa: PLR0913, PLR0917 - one exa
     assert result.finish_reason == plain.finish_reason
 
 
+@pytest.mark.usefixtures("fused")
+def test_nor_does_a_compiled_step_change_it(drafting: Drafting) -> None:
+    for temperature in (0.0, 0.7):
+        plain = written(model_of("llama"), temperature=temperature)
+        guest = drafting(draft_of("llama", 0.1), name="drafts")
+        assert written(model_of("llama"), guest, temperature=temperature).tokens == plain.tokens
+
+
 class Guessing(ScriptedSource):
     """Offers nothing beyond the known text: an assert there would be a wrong one."""
 
