@@ -1,8 +1,8 @@
-"""What all tests share: patience with a busy machine, operations that are not fused, and a profile of
-hypothesis, which some folders replace by one of their own.
+"""What all tests share: patience with a busy machine, operations that are not fused, and a profile
+of hypothesis, which some folders replace by one of their own.
 
-MLX's CPU backend has the C++ compiler build each fused kernel: a second each, a few hundred times on
-a machine that has not run the tests before.  Tests of what is compiled ask for ``fused``.
+MLX's CPU backend has the C++ compiler build each fused kernel: a second each, a few hundred times
+on a machine that has not run the tests before.  Tests of what is compiled ask for ``fused``.
 
 Profiles are loaded when a module is collected, not when its ``conftest.py`` is: pytest reads all of
 those first, and the last one would decide for every folder.

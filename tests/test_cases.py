@@ -34,8 +34,7 @@ def config(**settings: Any) -> dict[str, Any]:
     return {"gate": {"enabled": False}, "plugins": {"spec-ngram": settings}}
 
 
-@pytest.mark.parametrize("shortest", [1, 2])
-@pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize(("temperature", "shortest"), [(0.0, 1), (0.6, 2), (1.0, 1)])
 def test_case_16_short_matches_among_tool_schemas(temperature: float, shortest: int) -> None:
     """Schemas repeat every word: lookups of one or two ids guess wrong, the text never is."""
     refused = 0

@@ -11,7 +11,7 @@ import pytest
 import mlxfill
 import mlxfill_model_tiny
 
-ASKS = int(os.environ.get("MLXFILL_ASKS", "20"))
+ASKS = int(os.environ.get("MLXFILL_ASKS", "12"))
 """How many tool asks are tried; ``MLXFILL_ASKS=120`` for a thorough run."""
 INJECTED = {"template", "schema"}
 QUICK: dict[str, Any] = {"temperature": 0.0, "template_options": {"enable_thinking": False}}

@@ -105,9 +105,11 @@ def verdict_on(plain: Engine, kind: type[Source], **options: Any) -> Verdict:
     return verdict
 
 
-def replayed(plain: Engine, kind: type[Source], **options: Any) -> list[Replayed]:
+def replayed(
+    plain: Engine, kind: type[Source], sessions: Sequence[Session] = SESSIONS, **options: Any
+) -> list[Replayed]:
     with arm(plain, kind) as engine:
-        return replay(SESSIONS, {"plain": plain, "arm": engine}, **{"rounds": 1, **options})
+        return replay(sessions, {"plain": plain, "arm": engine}, **{"rounds": 1, **options})
 
 
 # --- harm ----------------------------------------------------------------------------
@@ -256,7 +258,7 @@ def test_every_arm_answers_every_turn_after_what_was_recorded(plain: Engine) -> 
         trusted=["guest"],
     )
     with one, two:
-        played = replay(SESSIONS, {"plain": plain, "one": one, "two": two}, rounds=2, max_tokens=20)
+        played = replay(SESSIONS, {"plain": plain, "one": one, "two": two}, rounds=2, max_tokens=13)
     first, *_ = asked["one"]
     expected = Counter(dict.fromkeys(asked["one"], 2))
     expected[first] += 1  # to warm up
@@ -285,7 +287,9 @@ def test_arms_take_turns_in_going_first(plain: Engine) -> None:
 
 
 def test_a_kept_cache_changes_nothing_but_the_time(plain: Engine) -> None:
-    warm, cold = (replayed(plain, Knowing, max_tokens=20, cold=cold) for cold in (False, True))
+    warm, cold = (
+        replayed(plain, Knowing, SESSIONS[:1], max_tokens=8, cold=cold) for cold in (False, True)
+    )
     for one, other in zip(warm, cold, strict=True):
         for name in ("plain", "arm"):
             assert one.answers[name][0].tokens == other.answers[name][0].tokens
