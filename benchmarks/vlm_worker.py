@@ -1,10 +1,10 @@
-"""Answers requests for mlx-vlm with an MTP head.  Runs inside the peers' own environment.
+"""Answers requests for mlx-vlm with an MTP head or a block drafter, in the peers' environment.
 
-One JSON object a line.  In: ``method`` (``mtp`` or ``greedy``), ``prompt`` (ids), ``max_tokens``.
-Out: ``ids`` without the end-of-turn token, ``seconds`` from the arrival of the first id to that
+One JSON object a line.  In: ``method`` (the kind of drafter, or ``greedy``), ``prompt`` (ids),
+``max_tokens``.  Out: ``ids`` without the end-of-turn token, ``seconds`` from the first id to that
 of the last, ``forwards`` of the target after the prompt.  The first line names the version.
 
-Arguments: the folders of target and head.
+Arguments: the folders of target and drafter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import mlx.core as mx
 from mlx_vlm.generate import generate_step
 from mlx_vlm.utils import load_model
 
-KIND = "mtp"
+PLAIN = "greedy"
 
 
 def answer(
@@ -31,8 +31,8 @@ def answer(
 ) -> dict[str, Any]:
     """Generate once, greedily."""
     drafting = {}
-    if request["method"] == KIND:
-        drafting = {"draft_model": head, "draft_kind": KIND}
+    if request["method"] != PLAIN:
+        drafting = {"draft_model": head, "draft_kind": request["method"]}
         drafting["draft_block_size"] = head.config.block_size
         head.accept_lens = []
     ids: list[int] = []

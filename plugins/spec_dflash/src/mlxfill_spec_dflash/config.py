@@ -83,7 +83,7 @@ def method_of(config: Mapping[str, Any]) -> Method | None:
     listed = names if isinstance(names, list) else []
     named = [ARCHITECTURES[name] for name in listed if name in ARCHITECTURES]
     inside = _nested(config)
-    if inside.get("projector_type") == "dspark":
+    if inside.get("projector_type") == "dspark" or inside.get("markov_rank"):
         return "dspark"
     if not names and inside:
         return "dflash"
