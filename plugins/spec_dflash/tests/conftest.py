@@ -97,9 +97,19 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             "markov_rank": 8,
         },
     },
+    "dspark of speculators": {
+        "architectures": ["DSparkSpeculator"],
+        "speculators_model_type": "dspark",
+        "transformer_layer_config": BACKBONE,
+        "aux_hidden_state_layer_ids": [0, 1],
+        "draft_vocab_size": 24,
+        "block_size": 6,
+        "mask_token_id": 63,
+        "markov_rank": 8,
+    },
 }
 """Configs of one drafter of each kind, for a target of 64 ids and hidden size 64."""
-OWN = {"dspark": True}
+OWN = {"dspark": True, "dspark of speculators": True}
 """Which of them bring an embedding and a head of their own, and a confidence head."""
 
 
@@ -113,6 +123,8 @@ def weights_of(config: DrafterConfig, *, own: bool = False, seed: int = 3) -> di
         published = name.removesuffix(".weight") if CODEBOOKS[0] in name else name
         published = name.removesuffix(".weight") if CODEBOOKS[1] in name else published
         made[published] = 1 + 0.1 * noise if "norm" in name else 0.2 * noise
+    if "d2t" in made:  # every other id
+        made["d2t"] = mx.arange(config.draft_vocab_size).astype(mx.int64)
     if own:
         rank = config.markov_rank
         made["confidence_head.proj.weight"] = mx.random.normal((1, config.hidden_size + rank))

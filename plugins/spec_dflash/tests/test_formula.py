@@ -18,7 +18,10 @@ from mlxfill_spec_dflash.provider import load_provider
 
 Array = NDArray[np.float64]
 Weights = Mapping[str, Array]
-KINDS = ["dflash", "dflash sliding", "dflash2", "dspark", "dspark after the anchor"]
+KINDS = [
+    *("dflash", "dflash sliding", "dflash2"),
+    *("dspark", "dspark after the anchor", "dspark of speculators"),
+]
 
 LENGTH, DEPTH = 11, 4
 
@@ -78,9 +81,11 @@ def drafted(
     ``states`` ``[T, n * H]``: of all tokens before ``anchor``.  ``weights`` hold the embedding
     and the head as ``embed_tokens.weight`` and ``lm_head.weight``.
     """
-    config = {**config, **config.get("dflash_config", {})}
+    layer = config.get("transformer_layer_config", {})
+    config = {**layer, **config, **config.get("dflash_config", {})}
+    speculators = bool(layer)
     dspark = "markov_head.markov_w1.weight" in weights
-    skipped = 0 if dspark and config.get("sample_from_anchor", True) else 1
+    skipped = int(not dspark or speculators or not config.get("sample_from_anchor", True))
     ids = [anchor, *[config["mask_token_id"]] * (depth + skipped - 1)]
     hidden = block_states(config, weights, states, ids)[skipped:]
     logits = hidden @ weights["lm_head.weight"].T
@@ -192,6 +197,7 @@ def markov(weights: Weights, logits: Array, anchor: int) -> list[int]:
             @ weights["markov_head.markov_w1.weight"][before]
         )
         before = int((slot + bias).argmax())
+        before += int(weights["d2t"][before]) if "d2t" in weights else 0
         drafts.append(before)
     return drafts
 

@@ -43,13 +43,25 @@ def tensors_of(folder: Path) -> dict[str, mx.array]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "most"), [("dflash", 5), ("dflash2", 5), ("dspark", 5), ("dspark after the anchor", 5)]
+    "kind", ["dflash", "dflash2", "dspark", "dspark after the anchor", "dspark of speculators"]
 )
-def test_the_block_size_bounds_the_drafts(
-    folders: dict[str, Path], target: Any, kind: str, most: int
+def test_the_block_size_bounds_the_drafts(folders: dict[str, Path], target: Any, kind: str) -> None:
+    assert load_provider(folders[kind], target).default_depth == 5
+    assert len(drafts(folders[kind], target, 99)) == 5
+
+
+def test_a_draft_vocabulary_bounds_what_is_drafted(folders: dict[str, Path], target: Any) -> None:
+    assert all(token % 2 == 0 for token in drafts(folders["dspark of speculators"], target))
+
+
+def test_a_draft_vocabulary_without_its_ids_is_refused(
+    release: Release, tmp_path: Path, target: Any
 ) -> None:
-    assert load_provider(folders[kind], target).default_depth == most
-    assert len(drafts(folders[kind], target, 99)) == most
+    folder = release(tmp_path / "drafter", "dspark of speculators")
+    tensors = {name: tensor for name, tensor in tensors_of(folder).items() if name != "d2t"}
+    mx.save_safetensors(str(folder / "model.safetensors"), tensors)
+    with pytest.raises(DrafterError, match="lacks the tensor 'd2t'"):
+        load_provider(folder, target)
 
 
 def test_a_prefix_of_the_names_makes_no_difference(
@@ -105,7 +117,11 @@ def test_a_dense_drafter_computes_in_the_targets_precision(
 
 
 @pytest.mark.parametrize(
-    "kind", ["dflash", "dflash sliding", "dflash2", "dspark", "dspark after the anchor"]
+    "kind",
+    [
+        *("dflash", "dflash sliding", "dflash2"),
+        *("dspark", "dspark after the anchor", "dspark of speculators"),
+    ],
 )
 def test_its_folders_are_claimed(folders: dict[str, Path], kind: str) -> None:
     (drafter,) = plugin.mlxfill_draft_kinds()
@@ -121,6 +137,9 @@ def test_its_folders_are_claimed(folders: dict[str, Path], kind: str) -> None:
         {"model_type": "laguna", "dflash_config": {}, "architectures": ["DFlashDraftModel"]},
         {"model_type": "qwen3", "architectures": ["LlamaForCausalLMEagle3"]},
         {"model_type": "qwen3_5_mtp"},
+        {"speculators_model_type": "eagle3", "transformer_layer_config": {}},
+        {"speculators_model_type": "dflash", "transformer_layer_config": {"model_type": "llama"}},
+        {"speculators_model_type": "dflash", "transformer_layer_config": None},
         {"model_type": "deepseek_v4", "architectures": ["DeepseekV4DSparkModel"]},
         {"model_type": ["qwen3"], "architectures": "DFlashDraftModel"},
         {"model_type": "qwen3", "architectures": [1, None], "dflash_config": []},

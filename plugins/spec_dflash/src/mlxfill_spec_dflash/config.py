@@ -1,8 +1,9 @@
 """``config.json`` of a block drafter, in each form in which such drafters are published.
 
-All are a config of Qwen3 with more keys, beside it or in ``dflash_config``.  Facts from the
-reference implementations: DFlash and DFlash2 (arXiv 2602.06036, github.com/z-lab/dflash), DSpark
-(github.com/deepseek-ai/DeepSpec).
+All are a config of Qwen3 with more keys, beside it or in ``dflash_config``; vLLM's speculators
+have it in ``transformer_layer_config``.  Facts from the reference implementations: DFlash and
+DFlash2 (arXiv 2602.06036, github.com/z-lab/dflash), DSpark (github.com/deepseek-ai/DeepSpec),
+github.com/vllm-project/speculators.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ARCHITECTURES: Mapping[str, Method] = {
 }
 BACKBONES = ("qwen3", "dflash", "dflash2", "dspark")
 """Values of ``model_type``: all name layers of Qwen3."""
-NESTED = "dflash_config"
+NESTED, SPECULATORS = "dflash_config", "transformer_layer_config"
 SIZES = (
     *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
     *("num_key_value_heads", "vocab_size"),
@@ -41,8 +42,8 @@ class DrafterConfig:
 
     ``drafts``: most tokens of a block, the token that they follow not counted.
     ``from_anchor``: the first of them is read off that token's own slot (DSpark), else off the
-    first mask (DFlash).  ``causal``: by layer, whether a slot sees the ones after it;
-    ``windows``: by layer, how far back it sees, None: all.
+    first mask (DFlash).  ``draft_vocab_size``: how many ids it can draft.  ``causal``: by layer,
+    whether a slot sees the ones after it; ``windows``: by layer, how far back it sees, None: all.
     """
 
     method: Method
@@ -53,6 +54,7 @@ class DrafterConfig:
     kv_heads: int
     head_dim: int
     vocab_size: int
+    draft_vocab_size: int
     norm_eps: float
     mask_id: int
     target_layers: tuple[int, ...]
@@ -77,6 +79,11 @@ class DrafterConfig:
 
 def method_of(config: Mapping[str, Any]) -> Method | None:
     """The method of a published config; None for one that this plugin does not load."""
+    if SPECULATORS in config:
+        named_so = config.get("speculators_model_type")
+        layer = config[SPECULATORS]
+        fits = isinstance(layer, dict) and layer.get("model_type", "qwen3") in BACKBONES
+        return named_so if fits and named_so in {"dflash", "dspark"} else None
     if config.get("model_type") not in BACKBONES:
         return None
     names = config.get("architectures")
@@ -112,7 +119,7 @@ def read_config(folder: Path) -> DrafterConfig:
             f" {config.get('architectures')!r} is no drafter that this plugin knows; {folder} is"
             f" {folder_format(folder).name}"
         )
-    known = {**config, **_nested(config)}
+    known = _flat(config)
     missing = [name for name in NEEDED if known.get(name) is None]
     if missing:
         raise DrafterError(f"{file} lacks {missing[0]!r}, which a {method} drafter needs")
@@ -131,6 +138,17 @@ def read_json(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise DrafterError(f"{file} holds no JSON object")
     return content
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """All keys side by side.  Blocks of speculators count the token that they follow, and drafts
+    begin behind it.
+    """
+    if SPECULATORS not in config:
+        return {**config, **_nested(config)}
+    reads = {"target_layer_ids": config.get("aux_hidden_state_layer_ids")}
+    anchored = {"dspark_bonus_anchor": True, "sample_from_anchor": False}
+    return {**anchored, **config[SPECULATORS], **config, **reads}
 
 
 def _nested(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -169,6 +187,7 @@ def _built(method: Method, known: Mapping[str, Any]) -> DrafterConfig:
         kv_heads=int(known["num_key_value_heads"]),
         head_dim=int(known.get("head_dim") or int(known["hidden_size"]) // heads),
         vocab_size=vocab_size,
+        draft_vocab_size=int(known.get("draft_vocab_size") or vocab_size),
         norm_eps=float(known["rms_norm_eps"]),
         mask_id=mask_id,
         target_layers=target_layers,

@@ -89,8 +89,9 @@ class Drafter:
         self, asks: Sequence[Ask], anchor: mx.array, hidden: mx.array, logits: mx.array
     ) -> mx.array:
         """``[B, D]`` ids."""
-        depth = logits.shape[1]
+        depth, every = logits.shape[1], self.config.vocab_size
         if self.module.is_parallel:
+            logits = self.module.widened(logits, every)
             parts = [
                 ask.sampling.draw(logits[row], range(ask.position, ask.position + depth))
                 for row, ask in enumerate(asks)
@@ -98,6 +99,7 @@ class Drafter:
             return mx.stack(parts)
 
         def draw(one: mx.array, at: int) -> mx.array:
+            one = self.module.widened(one, every)
             parts = [
                 ask.sampling.draw(one[row : row + 1], (ask.position + at,))
                 for row, ask in enumerate(asks)

@@ -58,7 +58,7 @@ class Markov(nn.Module):
     def __init__(self, config: DrafterConfig) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.markov_w1 = nn.Embedding(config.vocab_size, config.markov_rank)
-        self.markov_w2 = nn.Linear(config.markov_rank, config.vocab_size, bias=False)
+        self.markov_w2 = nn.Linear(config.markov_rank, config.draft_vocab_size, bias=False)
 
     def __call__(self, logits: mx.array, anchor: mx.array, draw: Draw) -> mx.array:
         """``[B, D, V]`` and the ids before ``[B]`` to ``[B, D]`` ids."""
@@ -73,7 +73,8 @@ class Markov(nn.Module):
 class BlockModule(nn.Module):
     """Weights under the names of the release.
 
-    ``embed_tokens`` and ``lm_head`` are there where the release has its own ones.
+    ``embed_tokens`` and ``lm_head`` are there where the release has its own ones, ``d2t`` where it
+    drafts some ids only: what to add to the number of each.
     """
 
     def __init__(self, config: DrafterConfig, *, own_embedding: bool, own_head: bool) -> None:
@@ -90,7 +91,9 @@ class BlockModule(nn.Module):
         if own_embedding:
             self.embed_tokens = nn.Embedding(config.vocab_size, size)
         if own_head:
-            self.lm_head = nn.Linear(size, config.vocab_size, bias=False)
+            self.lm_head = nn.Linear(size, config.draft_vocab_size, bias=False)
+        if config.draft_vocab_size != config.vocab_size:
+            self.d2t = mx.zeros((config.draft_vocab_size,), mx.int64)
 
     def new_cache(self) -> list[KVCache]:
         """An empty cache a layer."""
@@ -123,6 +126,17 @@ class BlockModule(nn.Module):
         if "candidate_selector" in self:
             return self.candidate_selector(hidden, logits, anchor, draw)
         return self.markov_head(logits, anchor, draw)
+
+    def widened(self, logits: mx.array, vocab_size: int) -> mx.array:
+        """Logits ``[..., D]`` of the ids that it drafts to ``[..., vocab_size]`` of all.
+
+        Full width, so that the noise of a position's key meets the same ids as in the target.
+        """
+        if "d2t" not in self:
+            return logits
+        every = mx.full((*logits.shape[:-1], vocab_size), -mx.inf, logits.dtype)
+        every[..., mx.arange(self.d2t.size) + self.d2t] = logits
+        return every
 
     @property
     def is_parallel(self) -> bool:

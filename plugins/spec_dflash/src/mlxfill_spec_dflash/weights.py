@@ -21,7 +21,7 @@ Tensors = dict[str, mx.array]
 
 PREFIX = "model."
 CODEBOOKS = ("predecessor_codebook", "successor_codebook")
-UNUSED = ("confidence_head.", "rotary_emb.")
+UNUSED = ("confidence_head.", "rotary_emb.", "t2d")
 """DSpark's estimate of its own drafts would have to be read from the device before a round: how
 often drafts are right is learnt from the rounds instead."""
 SAMPLED_BYTES = 1 << 16
@@ -65,7 +65,7 @@ def build_module(
     module = BlockModule(
         config,
         own_embedding="embed_tokens.weight" in tensors,
-        own_head="lm_head.weight" in tensors,
+        own_head="lm_head.weight" in tensors or config.draft_vocab_size != config.vocab_size,
     )
     if config.quantization:
         _quantize(module, config.quantization, tensors)
