@@ -108,3 +108,21 @@ def test_rows_say_what_each_says_alone(
         assert result.tokens == written(engines[name, ""], prompt, seed=at, **options).tokens
         assert_well(result)
         assert result.stats.spec["drafted"] > 0
+
+
+def test_a_round_is_read_once(
+    engines: dict[tuple[str, str], Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlxfill.model import reading
+
+    reads: list[int] = []
+    read = reading.ids
+
+    def counted(array: Any) -> list[int]:
+        reads.append(array.size)
+        return read(array)
+
+    monkeypatch.setattr("mlxfill.forward.runner.ids_of", counted)
+    result = written(engines["qwen3_5", "dspark"], PROMPTS[0], eos_token_ids=[])
+    assert len(reads) == len(result.stats.spec["acceptance_lengths"]) > 0
+    assert max(reads) == 5 + 6  # drafts and samples together
