@@ -48,7 +48,7 @@ class Box:
 
 BOXES = (
     Box(20, 32, 200, START, "config + plugins", ("settings; finding plugins",)),
-    Box(280, 32, 180, START, "loading", ("files to a model",)),
+    Box(280, 32, 180, START, "loading, drafters", ("files to a model",)),
     Box(520, 32, 280, START, "model", ("any mlx-lm model behind one interface",)),
     Box(20, 128, 130, REQUEST, "cli, engine", ("the public face",)),
     Box(190, 128, 180, REQUEST, "chat", ("messages to text and ids",)),

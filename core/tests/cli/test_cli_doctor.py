@@ -295,8 +295,8 @@ def test_a_head_that_is_passed_over_is_a_hint(findings: Any, run: Any, tmp_path:
 
 def test_a_drafter_that_nobody_loads_is_a_problem(findings: Any, run: Any, tmp_path: Path) -> None:
     model = str(tiny_folder(tmp_path / "model"))
-    draft = rewritten(tmp_path / "draft", dflash_config={})
-    said = f"{draft} is a DFlash block drafter; no installed plugin loads it (kinds: none)"
+    draft = rewritten(tmp_path / "draft", medusa_num_heads=3)
+    said = f"{draft} is a set of Medusa heads; no installed plugin loads it (kinds: none)"
     config = Path("mlxfill.toml")
     config.write_text(f'plugins = ["aa"]\ndraft = "{draft}"\n', "utf-8")
     assert findings("--model", model, code=1)["problems"] == [said]

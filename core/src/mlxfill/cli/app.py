@@ -15,6 +15,7 @@ COMMANDS = {
     "chat": "mlxfill.cli.chat",
     "audit": "mlxfill.cli.audit",
     "doctor": "mlxfill.cli.doctor.command",
+    "drafters": "mlxfill.cli.drafters",
     "plugins": "mlxfill.cli.plugins",
     "config": "mlxfill.cli.config",
 }

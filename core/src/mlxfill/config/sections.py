@@ -121,7 +121,7 @@ class Config:
 
     ``model``: folder, name that a model plugin knows, or hub id; None: ``tiny``, where it is
     installed.
-    ``draft``: folder or name of a drafter.
+    ``draft``: folder or name of a drafter; ``auto``: the best that lies on this machine.
     ``draft_kind``: how to draft; None: found out from the drafter.
     ``num_draft_tokens``: most tokens that a drafter guesses at once, 0 for no drafts; None: what
     the drafter is made for.

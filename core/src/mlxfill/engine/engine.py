@@ -16,7 +16,7 @@ from mlxfill.contracts import Fault
 from mlxfill.decode.profile import ModelProfile
 from mlxfill.decode.trace import Tracing
 from mlxfill.engine.builder import RequestBuilder
-from mlxfill.engine.load_drafter import bundled, mount, passed_over
+from mlxfill.engine.load_drafter import AUTO, bundled, mount, mount_best, passed_over
 from mlxfill.engine.resources import Resources
 from mlxfill.errors import DrafterError, InputError
 from mlxfill.forward.guarded import PluginRewinders
@@ -382,7 +382,13 @@ class Engine:
     def _mount(self, artifact: str | os.PathLike[str] | None, name: str | None) -> None:
         """Load the drafter that was asked for, or the head that lies in the model's folder."""
         asked = artifact is not None or name is not None
-        if not asked and self.num_draft_tokens == 0:
+        if artifact in (None if asked else artifact, AUTO) and self.num_draft_tokens == 0:
+            return
+        if artifact == AUTO:
+            self._shared.drafter, said = mount_best(
+                self.plugins, self.target, name, self.learnt.no_rewind, self.learnt.curve
+            )
+            self.faults.append(Fault("engine", "draft", said, notice=True))
             return
         found = None if artifact else bundled(self.plugins, self.target, name, self.faults)
         if not asked and found is None:

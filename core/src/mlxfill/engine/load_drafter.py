@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
+from mlxfill.drafters.fit import misfit
 from mlxfill.engine.find_model import find
 from mlxfill.errors import DrafterError, MlxfillError, PluginError
 from mlxfill.installing import brought_by
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
     from mlxfill.contracts import DraftKind, Fault
     from mlxfill.model.target import Target
     from mlxfill.plugins import PluginManager
+    from mlxfill.policy.cost import CostCurve
 
     Kinds = Sequence[tuple[str, DraftKind]]
 
+AUTO = "auto"
+"""In the place of a drafter: the best that lies on this machine."""
 NUMBERS = {"weights_bytes": (int, 0), "default_depth": (int, 1)}
 """What is reckoned with of a provider: types and least values."""
 
@@ -73,7 +77,8 @@ def mount(
         wrong = _unfit(provider)
     except DrafterError as error:
         hint = _kind_meant(plugins, path, kind) if name is not None else ""
-        raise DrafterError(f"{str(error).rstrip('.')}{hint}" if hint else str(error)) from error
+        said = _of_both(error, path, target.path)
+        raise DrafterError(f"{said.rstrip('.')}{hint}" if hint else said) from error
     except (MlxfillError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -81,6 +86,47 @@ def mount(
     if wrong:
         raise DrafterError(f"{failed}: its provider has {wrong}")
     return Drafter(plugin, kind, provider)
+
+
+def _of_both(error: DrafterError, drafter: Path | None, target: Path | None) -> str:
+    """What a plugin refuses, or the same with both sides where it names only its own."""
+    said = str(error)
+    if drafter is None or target is None or drafter == target or str(target) in said:
+        return said
+    return misfit(drafter, target, folder_format(drafter).key) or said
+
+
+def mount_best(
+    plugins: PluginManager,
+    target: Target,
+    name: str | None,
+    no_rewind: Callable[[], str],
+    curve: Callable[[], CostCurve],
+) -> tuple[Drafter | None, str]:
+    """Load the drafter that promises most of those that lie on this machine for the target.
+
+    :param name: a kind or plugin, where only its drafters are wanted.
+    :param curve: gives the costs by which they are compared.
+    :returns: None where none can be had; and what is to be said of it, in a line.
+    """
+    from mlxfill.drafters.find import find_drafters
+
+    if target.path is None or no_rewind():
+        return None, f"no drafter is looked for: {no_rewind() or 'the model has no folder'}"
+    found = find_drafters(plugins, str(target.path), target.path, curve())
+    usable = [each for each in found if each.usable and name in (None, each.method, each.plugin)]
+    failed = ""
+    for each in usable:
+        try:
+            drafter = mount(plugins, target, each.folder, each.plugin, no_rewind)
+        except DrafterError as error:
+            failed += f"; {error}"
+        else:
+            what = f"{each.name or each.folder} ({each.method})"
+            others = f", of {len(usable)} that promised most" if len(usable) > 1 else ""
+            return drafter, f"drafts with {what}{others}{failed}"
+    known = f"mlxfill drafters {target.path} lists what is published"
+    return None, f"no drafter for this model lies on this machine{failed}; {known}"
 
 
 def _kind_meant(plugins: PluginManager, path: Path | None, named: DraftKind) -> str:

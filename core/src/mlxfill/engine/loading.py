@@ -36,8 +36,9 @@ def load(  # noqa: PLR0913
 ) -> Engine:
     """Load a model by folder, name of an installed model plugin, or hub id.
 
-    :param draft: folder or name of a drafter; ``draft_kind`` says how to draft with it, where that
-        is not found out from its files.
+    :param draft: folder or name of a drafter, or ``"auto"`` for the best that lies on this machine
+        for the model, as ``mlxfill drafters`` lists them; ``draft_kind`` says how to draft with it,
+        where that is not found out from its files.
     :param num_draft_tokens: most tokens that it guesses at once, 0 for no drafts.
     :param plugins: names in priority order; [] for none; None for what the config says.
     :param config: a config file, a mapping with its content, or None for the usual places.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from mlxfill.errors import DrafterError, ModelError
-from mlxfill.loading.files import check_header, read_json, tensor_names
+from mlxfill.loading.files import check_header, read_json, tensor_names, tensor_sizes
 from mlxfill.rules import is_whole
 
 if TYPE_CHECKING:
@@ -60,6 +60,15 @@ class BakedHead:
         files = sorted({str(file.relative_to(self.folder)) for file in self.tensors.values()})
         where = files[0] if len(files) == 1 else f"{len(files)} files"
         return f"an MTP head of {len(self.tensors)} tensors in {where} ({min(self.tensors)}, ...)"
+
+    @property
+    def size(self) -> int:
+        """Bytes of the tensors; those of broken files do not count."""
+        sizes: dict[str, int] = {}
+        for file in set(self.tensors.values()):
+            with suppress(ModelError):
+                sizes |= tensor_sizes(file)
+        return sum(sizes.get(name, 0) for name in self.tensors)
 
     def read(self) -> dict[str, mx.array]:
         """Its tensors, lazily, those of fp8 as ``read_tensors`` decodes them.

@@ -63,3 +63,12 @@ def check_header(file: Path) -> list[str]:
     except (SafetensorError, OSError) as error:
         message = f"{file} is no whole safetensors file: {reason(error)}"
         raise ModelError(message) from error
+
+
+def tensor_sizes(file: Path) -> dict[str, int]:
+    """Bytes of each tensor of a safetensors file.  Raises ``ModelError`` unless it is whole."""
+    names = check_header(file)
+    with file.open("rb") as opened:
+        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+    offsets = {name: header[name]["data_offsets"] for name in names}
+    return {name: end - start for name, (start, end) in offsets.items()}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mlxfill.cli.doctor.machine import Blas
     from mlxfill.cli.doctor.model import ModelFacts
     from mlxfill.cli.options.invocation import Invocation
+    from mlxfill.engine import Engine
 
 
 @define
@@ -102,8 +103,23 @@ def _check_model(found: Checkup, config: Config, model: str) -> None:
             found.model = examine(engine)
             told = [f"{fault.where}: {fault.message}" for fault in engine.faults]
             found.hints += [line for line in told if not _is_told(line, found.problems)]
+            found.hints += _unused(engine, model)
     except MlxfillError as error:
         found.problems += [line for line in str(error).splitlines() if line not in found.problems]
+
+
+def _unused(engine: Engine, model: str) -> list[str]:
+    """A line about drafters that lie on this machine, where none is mounted."""
+    from mlxfill.drafters.find import find_drafters
+
+    if engine.drafter is not None or engine.no_rewind():
+        return []
+    listed = find_drafters(engine.plugins, model, engine.target.path, engine.learnt.curve())
+    usable = [each.name for each in listed if each.usable]
+    if not usable:
+        return []
+    line = f"{', '.join(usable)} can draft for this model, the first promises most"
+    return [f"{line}: --draft auto, or see mlxfill drafters {model}"]
 
 
 def _is_told(line: str, problems: list[str]) -> bool:

@@ -43,7 +43,10 @@ class Loading:
     draft: Annotated[
         str | None,
         typer.Option(
-            "--draft", "--draft-model", metavar="NAME", help="Folder or name of a drafter."
+            "--draft",
+            "--draft-model",
+            metavar="NAME",
+            help="Folder or name of a drafter; auto: the best on this machine.",
         ),
     ] = None
     draft_kind: Annotated[
