@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import pytest
 from huggingface_hub import constants
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import mlxfill
 from mlxfill import DrafterError, PluginManager, load_config
@@ -19,9 +23,14 @@ from mlxfill_model_tiny.folders import FOLDERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-DRAFTING = ["spec-two-model", "spec-qwen-mtp"]
+DRAFTING = ["spec-two-model", "spec-qwen-mtp", "spec-dflash"]
+BLOCKS: dict[str, Any] = {
+    "model_type": "qwen3",
+    "architectures": ["DFlashDraftModel"],
+    "block_size": 6,
+    "dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 1]},
+}
 HEAD = json.loads((FOLDERS["tiny-mtp"] / "config.json").read_text("utf-8"))
 
 
@@ -131,6 +140,51 @@ def test_a_drafter_in_the_hub_cache_is_found_by_its_config(
     assert told("owner/Some-Model-4bit", target) == {"the-head": "in the hub cache"}
 
 
+def test_of_a_cached_model_the_main_branch_counts(cache: Path) -> None:
+    for revision in ("0123", "4567", "89ab"):
+        folder = in_cache(cache, "me/the-head").with_name(revision)
+        copied("tiny-mtp", folder, "base_model: owner/Some-Model")
+    refs = cache / "models--me--the-head" / "refs"
+    refs.mkdir()
+    (refs / "main").write_text("4567", "utf-8")
+    (head,) = (each for each in found("owner/Some-Model", None) if each.folder)
+    assert head.folder is not None
+    assert head.folder.name == "4567"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 1 << 70) | st.floats() | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+KEYS = (
+    *("model_type", "architectures", "base_model", "speculators_config", "hidden_size", "verifier"),
+    *("num_target_layers", "dflash_config", "target_layer_ids", "text_config", "name_or_path"),
+)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    st.dictionaries(st.sampled_from(KEYS), JSON | st.dictionaries(st.sampled_from(KEYS), JSON)),
+    JSON | st.text(),
+)
+def test_whatever_lies_beside_a_model_nothing_breaks(config: Any, card: Any) -> None:
+    with TemporaryDirectory() as made:
+        target = copied("tiny", Path(made) / "model")
+        folder = Path(made) / "other"
+        folder.mkdir()
+        text = json.dumps({"model_type": "dflash", "dflash_config": {}, **config})
+        (folder / "config.json").write_text(text, "utf-8")
+        written = card if isinstance(card, str) else f"---\nbase_model: {json.dumps(card)}\n---\n"
+        (folder / "README.md").write_text(written, "utf-8", errors="replace")
+        (folder / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}      ")
+        for each in found("tiny", target):
+            assert "\n" not in each.misfit
+            json.dumps(each.as_dict())
+
+
 def test_a_smaller_model_with_the_same_tokenizer_is_a_draft_model(cache: Path) -> None:
     target = copied("tiny", in_cache(cache, "owner/Large"))
     copied("tiny-draft", in_cache(cache, "owner/Small"))
@@ -155,6 +209,10 @@ def test_a_head_in_the_folder_of_the_model_needs_no_option(tmp_path: Path, place
     assert inside.command == "mlxfill generate --model 'my model' \"...\""
     assert inside.size is not None
     assert 0.9 * head.stat().st_size < inside.size <= head.stat().st_size
+    with mlxfill.load(target, plugins=DRAFTING, config={}, draft="auto") as engine:
+        assert engine.drafter is not None
+        assert engine.drafter.plugin == inside.plugin
+        assert "drafts with " in engine.faults[0].message
 
 
 def test_what_no_plugin_that_is_on_loads_says_which_one_would() -> None:
@@ -330,12 +388,46 @@ def other_count(folder: Path) -> str:
 def reads_too_far(folder: Path) -> str:
     """A block drafter that reads a layer that the model does not have."""
     folder.mkdir()
+    mx.save_safetensors(str(folder / "model.safetensors"), {"fc.weight": mx.zeros((4, 4))})
     config = {"model_type": "qwen3", "dflash_config": {"target_layer_ids": [1, 50]}}
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
     return "50"
 
 
-@pytest.mark.parametrize("wrong", [other_tokenizer, other_width, other_count])
+def block_drafter(folder: Path, **changes: Any) -> Path:
+    """A DFlash drafter as far as its config goes."""
+    folder.mkdir()
+    text = json.loads((FOLDERS["tiny"] / "config.json").read_text("utf-8"))["text_config"]
+    sizes = {key: value for key, value in text.items() if isinstance(value, int)}
+    config = {**sizes, "rms_norm_eps": 1e-6, **BLOCKS, **changes}
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    mx.save_safetensors(str(folder / "model.safetensors"), {"fc.weight": mx.zeros((4, 4))})
+    return folder
+
+
+def blocks_of_another_width(folder: Path) -> str:
+    """A DFlash drafter for another hidden size."""
+    block_drafter(folder, hidden_size=96)
+    return "96"
+
+
+def blocks_of_another_count(folder: Path) -> str:
+    """One for a model of more layers."""
+    block_drafter(folder, num_target_layers=77)
+    return "77"
+
+
+def blocks_that_read_too_far(folder: Path) -> str:
+    """One that reads a layer that the model does not have."""
+    block_drafter(folder, dflash_config={**BLOCKS["dflash_config"], "target_layer_ids": [1, 50]})
+    return "50"
+
+
+WRONG = [other_tokenizer, other_width, other_count, blocks_of_another_width]
+WRONG += [blocks_of_another_count, blocks_that_read_too_far]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_pair_names_both_sides_in_one_line(
     tmp_path: Path, wrong: Callable[[Path], str]
 ) -> None:

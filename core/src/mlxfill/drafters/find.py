@@ -84,19 +84,24 @@ class _Search:
 
     def inside(self) -> list[FoundDrafter]:
         """The head in the model's own folder."""
-        head = baked_head(self._target) if self._target else None
-        if self._target is None or head is None or not head.tensors:
+        if self._target is None:
             return []
-        place = Place(self._target, "", IN_FOLDER)
-        family = (head.text_config.get("model_type"), head.config.get("model_type"))
+        head = baked_head(self._target)
+        size = head.size if head else None
         for plugin, kind in self._plugins.draft_kinds():
             with recorded(plugin, "draft", []):  # nobody asked for it
-                lies_in = self._target / kind.subfolder
-                apart = kind.subfolder and lies_in.is_dir() and kind.detect(lies_in)
-                if apart or (kind.baked is not None and kind.baked(self._target)):
-                    return [self._made(place, MTP, (plugin, kind.name), size=head.size)]
+                apart = self._target / kind.subfolder
+                if kind.subfolder and apart.is_dir() and kind.detect(apart):
+                    place = Place(apart, "", IN_FOLDER)
+                    return [self._made(place, MTP, (plugin, kind.name), size=weights_bytes(apart))]
+                if kind.baked is not None and kind.baked(self._target):
+                    place = Place(self._target, "", IN_FOLDER)
+                    return [self._made(place, MTP, (plugin, kind.name), size=size)]
+        if head is None or not head.tensors:
+            return []
+        family = (head.text_config.get("model_type"), head.config.get("model_type"))
         key = QWEN_MTP if any(str(each).startswith(QWEN) for each in family) else MTP
-        return [self._made(place, key, size=head.size)]
+        return [self._made(Place(self._target, "", IN_FOLDER), key, size=size)]
 
     def published(self) -> list[FoundDrafter]:
         """Those that the table of published pairs names."""
@@ -110,7 +115,10 @@ class _Search:
         """The drafter in a folder; None where there is none that has to do with the model."""
         if place.folder is None:
             return None
-        key, size = folder_format(place.folder).key, weights_bytes(place.folder)
+        size = weights_bytes(place.folder)
+        if self._size and size >= self._size:  # no drafter is as large as its model
+            return None
+        key = folder_format(place.folder).key
         if key == MODEL:
             return self._draft_model(place, place.folder, size)
         owner = self._owner(place.folder)
@@ -128,7 +136,7 @@ class _Search:
 
     def _draft_model(self, place: Place, folder: Path, size: int) -> FoundDrafter | None:
         """A smaller model with the same tokenizer."""
-        if self._target is None or not 0 < size < self._size:
+        if self._target is None or not size:
             return None
         if not same_tokenizer(folder, self._target) or misfit(folder, self._target, MODEL):
             return None

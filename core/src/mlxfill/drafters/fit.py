@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.errors import ModelError
@@ -42,18 +43,26 @@ def same_tokenizer(drafter: Path, target: Path) -> bool:
 
 
 def _broken(folder: Path) -> str:
-    for file in sorted(folder.glob("*.safetensors")):
+    files = sorted(folder.glob("*.safetensors"))
+    for file in files:
         try:
             check_header(file)
         except ModelError as error:
             return str(error)
-    return ""
+    return "" if files else f"{folder} has no *.safetensors"
 
 
 def _vocabulary(folder: Path) -> object:
     """The tokens of a tokenizer; None where there is none that can be read."""
+    file = folder / VOCABULARY
+    return _tokens(file, file.stat().st_mtime_ns) if file.is_file() else None
+
+
+@lru_cache(maxsize=2)
+def _tokens(file: Path, _changed: int) -> object:
+    """The same for its file, kept for the next comparison with that model."""
     with suppress(ModelError):
-        parsed = read_json(folder / VOCABULARY) if (folder / VOCABULARY).is_file() else None
+        parsed = read_json(file)
         model = parsed.get("model") if isinstance(parsed, dict) else None
         return model.get("vocab") if isinstance(model, dict) else None
     return None

@@ -59,15 +59,15 @@ def hub_id(folder: Path) -> str:
 
 def names_of(folder: Path) -> set[str]:
     """What the model in a folder is called, in normal form."""
-    own = [hub_id(folder) or folder.name]
-    return {normal(name) for name in (*own, *_bases(folder)) if name}
+    own = hub_id(folder) or folder.name
+    return {normal(name) for name in (own, *_bases(folder))} - {""}
 
 
 def targets_of(folder: Path) -> set[str]:
     """What the models are called that the drafter in a folder was made for, in normal form."""
     own = normal(hub_id(folder) or folder.name)
     pairs = [pair.target for pair in published_pairs() if normal(pair.drafter) == own]
-    return {normal(name) for name in (*pairs, *_bases(folder))}
+    return {normal(name) for name in (*pairs, *_bases(folder))} - {""}
 
 
 def _bases(folder: Path) -> Iterator[str]:

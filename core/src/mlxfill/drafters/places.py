@@ -80,9 +80,15 @@ def _cached() -> Iterator[Place]:
 
 
 def newest(model: Path) -> Path | None:
-    """The revision of a cached model that has a config and came last."""
+    """The revision of a cached model that its main branch was when it was last downloaded.
+
+    Where nothing says which one that was, the one that came last.
+    """
     kept = [each for each in (model / SNAPSHOTS).glob("*") if (each / "config.json").is_file()]
-    return max(kept, key=lambda each: each.stat().st_mtime, default=None)
+    main = ""
+    with suppress(OSError, UnicodeError):
+        main = (model / "refs" / "main").read_text("utf-8").strip()
+    return max(kept, key=lambda each: (each.name == main, each.stat().st_mtime), default=None)
 
 
 def cached(name: str) -> Path | None:

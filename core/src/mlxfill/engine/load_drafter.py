@@ -36,8 +36,8 @@ NUMBERS = {"weights_bytes": (int, 0), "default_depth": (int, 1)}
 
 
 @frozen
-class Bundled:
-    """A drafter that came with the model: plugin and kind that load it from ``folder``."""
+class Located:
+    """A drafter that was found: plugin and kind that load it from ``folder``."""
 
     plugin: str
     kind: DraftKind
@@ -53,7 +53,7 @@ class Bundled:
 def mount(
     plugins: PluginManager,
     target: Target,
-    artifact: str | os.PathLike[str] | Bundled | None,
+    artifact: str | os.PathLike[str] | Located | None,
     name: str | None,
     no_rewind: Callable[[], str],
 ) -> Drafter:
@@ -63,7 +63,7 @@ def mount(
     :raises DrafterError, PluginError, ModelNotFoundError: one line, with the remedy.
     """
     path: Path | None
-    if isinstance(artifact, Bundled):
+    if isinstance(artifact, Located):
         plugin, kind, path = artifact.plugin, artifact.kind, artifact.folder
     else:
         path = None if artifact is None else find(plugins, artifact)
@@ -91,7 +91,12 @@ def mount(
 def _of_both(error: DrafterError, drafter: Path | None, target: Path | None) -> str:
     """What a plugin refuses, or the same with both sides where it names only its own."""
     said = str(error)
-    if drafter is None or target is None or drafter == target or str(target) in said:
+    if (
+        drafter is None
+        or target is None
+        or str(target) in said
+        or target in (drafter, *drafter.parents)
+    ):
         return said
     return misfit(drafter, target, folder_format(drafter).key) or said
 
@@ -115,10 +120,12 @@ def mount_best(
         return None, f"no drafter is looked for: {no_rewind() or 'the model has no folder'}"
     found = find_drafters(plugins, str(target.path), target.path, curve())
     usable = [each for each in found if each.usable and name in (None, each.method, each.plugin)]
+    kinds = {(plugin, kind.name): kind for plugin, kind in plugins.draft_kinds()}
     failed = ""
     for each in usable:
+        kind, folder = kinds[each.plugin, each.method], each.folder or target.path
         try:
-            drafter = mount(plugins, target, each.folder, each.plugin, no_rewind)
+            drafter = mount(plugins, target, Located(each.plugin, kind, folder), None, no_rewind)
         except DrafterError as error:
             failed += f"; {error}"
         else:
@@ -153,7 +160,7 @@ def _unfit(provider: object) -> str:
 
 def bundled(
     plugins: PluginManager, target: Target, name: str | None, faults: list[Fault]
-) -> Bundled | None:
+) -> Located | None:
     """The head that came with the model, if a plugin that is on knows its kind."""
     for plugin, kind in plugins.draft_kinds() if target.path else ():
         folder = target.path / kind.subfolder if target.path and kind.subfolder else None
@@ -162,7 +169,7 @@ def bundled(
             if place and lies and place.is_dir():
                 with recorded(plugin, "draft", faults):  # nobody asked for it
                     if lies(place):
-                        return Bundled(plugin, kind, place)
+                        return Located(plugin, kind, place)
     return None
 
 
