@@ -257,6 +257,12 @@ def test_a_head_in_a_file_of_its_own_is_told(file: str, tmp_path: Path) -> None:
     assert "qwen" in line.rpartition(": ")[2]
 
 
+def test_a_model_with_a_head_beside_it_is_a_model(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "model")
+    mx.save_safetensors(str(folder / "mtp.safetensors"), {"fc.weight": mx.zeros(1)})
+    assert mlxfill.folder_format(folder).is_model
+
+
 def test_a_head_that_the_plugin_for_it_would_mount_names_the_plugin(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "model", QWEN, "norm.weight")
     folder_of(folder / "mtp", {"model_type": "qwen3_5_mtp"}, "fc.weight")

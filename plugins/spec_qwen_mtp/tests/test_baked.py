@@ -153,7 +153,10 @@ def test_a_head_is_found_and_mounted_without_a_flag(
     folder = release(tmp_path / "model", text, PLACES[place](weights))
     if index:
         indexed(folder)
-    assert drafts(folder, target) == drafts(published(tmp_path / "head", text, weights), target)
+    ours = drafts(folder, target)
+    assert ours == drafts(published(tmp_path / "head", text, weights), target)
+    split(folder, tmp_path / "split")
+    assert ours == drafts(tmp_path / "split", target)
     with engine_of(folder) as engine:
         (told,) = engine.faults
         spec = engine.generate(PROMPT, max_tokens=8, eos_token_ids=[]).stats.spec
@@ -175,6 +178,18 @@ def test_a_head_that_cannot_be_mounted_is_told_with_the_reason(
         assert len(engine.generate(PROMPT, max_tokens=4, eos_token_ids=[]).tokens) == 4
     assert told.message.startswith(f"{folder / 'model.safetensors'} lacks the tensor 'fc.weight'")
     assert told.message.endswith("; going on without")
+
+
+@pytest.mark.parametrize("file", ["mtp.safetensors", "mtp/weights.safetensors"])
+@pytest.mark.parametrize("kept", [0, 100, -1])
+def test_a_file_of_a_head_that_was_cut_short_is_named(
+    tmp_path: Path, text: dict[str, Any], file: str, kept: int
+) -> None:
+    folder = release(tmp_path, text, PLACES[file](weights_of(text)))
+    (folder / file).write_bytes((folder / file).read_bytes()[:kept])
+    with engine_of(folder) as engine:
+        (told,) = engine.faults
+    assert f"{folder / file} is no whole safetensors file" in told.message
 
 
 @pytest.mark.parametrize("place", ["mtp.*", "mtp/weights.safetensors"])
@@ -289,6 +304,40 @@ def test_fp8_weights_are_decoded_with_their_scales(
     assert written.keys() == decoded.keys()
     assert all(mx.array_equal(written[name], decoded[name]) for name in decoded)
     assert drafts(folder, target) == drafts(tmp_path / "head", target)
+
+
+def test_experts_of_fp8_in_one_tensor_are_decoded(
+    tmp_path: Path, target: Any, moe_text: dict[str, Any]
+) -> None:
+    weights = weights_of(moe_text)
+    base = "layers.0.mlp"
+    parts = [weights.pop(f"{base}.switch_mlp.{n}_proj.weight") for n in ("gate", "up", "down")]
+    both, down = (np.array(each) for each in (mx.concatenate(parts[:2], axis=-2), parts[2]))
+    stored = {f"mtp.{name}": np.array(weight, np.float32) for name, weight in weights.items()}
+    for name, whole in (
+        (f"{base}.experts.gate_up_proj", both),
+        (f"{base}.experts.down_proj", down),
+    ):
+        stored[f"mtp.{name}"] = codes(whole)
+        stored[f"mtp.{name}_scale_inv"] = np.full((4, 1, 1), 2, np.float32)
+    folder = release(tmp_path / "model", moe_text, {"model.safetensors": OTHERS})
+    write_fp8(folder / "mtp.safetensors", stored)
+    split(folder, tmp_path / "head")
+    written: Any = mx.load(str(tmp_path / "head" / "model.safetensors"))
+    decoded = np.where(codes(down) > 127, -2, 2) * E4M3[(codes(down) & 127).astype(int) - 8]
+    expected = mx.array(decoded.astype(np.float32)).astype(mx.bfloat16)
+    assert mx.array_equal(written[f"{base}.switch_mlp.down_proj.weight"], expected)
+    assert drafts(folder, target) == drafts(tmp_path / "head", target)
+
+
+def test_eight_bit_integers_with_scales_are_refused(
+    tmp_path: Path, target: Any, text: dict[str, Any]
+) -> None:
+    weights = weights_of(text)
+    weights |= {"fc.weight": mx.zeros((64, 128), mx.int8), "fc.weight_scale": mx.ones((64, 1))}
+    folder = release(tmp_path, text, PLACES["mtp.*"](weights))
+    with pytest.raises(DrafterError, match=r"'mtp.fc.weight' has scales beside it, but is not of"):
+        load_provider(folder, target, MtpSettings())
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,8 @@ def passed_over(plugins: PluginManager, folder: Path) -> str:
     head = baked_head(folder)
     if head is None:
         return ""
+    if head.broken:
+        return f"the head of {folder} cannot be used: {head.broken}"
     family = str(head.text_config.get("model_type") or head.config.get("model_type"))
     loads = brought_by(f"draft-{QWEN_MTP if family.startswith(QWEN) else MTP}")
     missing = plugins.remedy(*loads)

@@ -39,13 +39,15 @@ class BakedHead:
 
     ``folder``: the model's; ``config``: what its ``config.json`` holds; ``tensors``: names as they
     are stored, and the files that hold them, none where the weights lack what is promised;
-    ``promise``: what the config says, "" for nothing.
+    ``promise``: what the config says, "" for nothing; ``broken``: why a file that should hold it
+    cannot be read, "" where all can.
     """
 
     folder: Path
     config: Mapping[str, Any]
     tensors: Mapping[str, Path]
     promise: str
+    broken: str = ""
 
     @property
     def text_config(self) -> Mapping[str, Any]:
@@ -98,9 +100,11 @@ def baked_head(folder: str | os.PathLike[str]) -> BakedHead | None:
     config = parsed if isinstance(parsed, dict) else {}
     parts = _parts(config)
     tensors = _among(tensor_names(path), parts)
-    found = {name: path / file for name, file in tensors.items()} or _apart(path)
+    among = {name: path / file for name, file in tensors.items()}
+    found, broken = (among, "") if among else _apart(path)
     promise = _promise(parts)
-    return BakedHead(path, config, found, promise) if found or promise else None
+    told = found or promise or broken
+    return BakedHead(path, config, found, promise, broken) if told else None
 
 
 def _parts(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -120,14 +124,19 @@ def _among(named: Mapping[str, str], parts: list[Mapping[str, Any]]) -> dict[str
     return {name: file for name, file in named.items() if _NAMED.match(name) or beyond(name)}
 
 
-def _apart(folder: Path) -> dict[str, Path]:
-    """A head in a file of its own, beside the shards or in a folder of its own."""
+def _apart(folder: Path) -> tuple[dict[str, Path], str]:
+    """A head in a file of its own, beside the shards or in a folder of its own.
+
+    None of it counts where a file of it is broken; then why.
+    """
     files = [file for pattern in FILES for file in sorted(folder.glob(pattern))]
     found: dict[str, Path] = {}
     for file in files[:1] or sorted((folder / FOLDER).glob("*.safetensors")):
-        with suppress(ModelError):
+        try:
             found |= dict.fromkeys(check_header(file), file)
-    return found
+        except ModelError as error:
+            return {}, str(error)
+    return found, ""
 
 
 def _promise(parts: list[Mapping[str, Any]]) -> str:

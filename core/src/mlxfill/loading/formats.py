@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from mlxfill.errors import ModelError
+from mlxfill.loading.baked import FILES
 from mlxfill.loading.files import read_json, tensor_names
 
 if TYPE_CHECKING:
@@ -127,9 +128,16 @@ def folder_format(folder: str | os.PathLike[str]) -> FolderFormat:
     if config is None:
         return FolderFormat(*_without_config(path))
     for known in FORMATS:
-        if _says(known, config) or (known.tensors and _match(known.tensors, tensor_names(path))):
+        if _says(known, config) or (known.tensors and _match(known.tensors, _own_tensors(path))):
             return FolderFormat(known.key, known.name)
     return FolderFormat(*_model(path, config))
+
+
+def _own_tensors(path: Path) -> list[str]:
+    """Names of the tensors in a folder, but for those of a head that lies beside a model."""
+    named = tensor_names(path)
+    heads = {file for file in named.values() if any(fnmatchcase(file, head) for head in FILES)}
+    return [name for name, file in named.items() if file not in heads]
 
 
 def _config(path: Path) -> Mapping[str, Any] | None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 BLOCK = 128
 """Rows and columns that share a scale, where fp8 weights have one a block (DeepSeek-V3, 2024)."""
-SCALES = ("weight_scale_inv", "weight_scale")
+SCALES = ("_scale_inv", "_scale")
+"""What is appended to the name of a weight for that of its scales."""
 ACTIVATION_SCALES = ("input_scale", "activation_scale")
 """For kernels that compute in fp8; decoded weights need none."""
 WORD = 32
@@ -45,15 +46,19 @@ def read_tensors(
 
 def _decoded(tensors: Mapping[str, mx.array]) -> dict[str, mx.array]:
     """The same weights without fp8."""
-    plain: dict[str, mx.array] = {}
-    for name, tensor in tensors.items():
-        stem, _, last = name.rpartition(".")
-        if last in SCALES + ACTIVATION_SCALES and f"{stem}.weight" in tensors:
-            continue
-        scales = [tensors[f"{stem}.{key}"] for key in SCALES if f"{stem}.{key}" in tensors]
-        fp8 = last == "weight" and scales
-        plain[name] = _from_fp8(name, tensor, scales[0]) if fp8 else tensor
-    return plain
+    scales = {
+        name: f"{name}{suffix}"
+        for suffix in reversed(SCALES)
+        for name, tensor in tensors.items()
+        if f"{name}{suffix}" in tensors and (tensor.dtype == mx.uint8 or name.endswith("weight"))
+    }
+    stems = {name.rpartition(".")[0] for name in scales}
+    needless = {f"{stem}.{name}" for stem in stems for name in ACTIVATION_SCALES}
+    return {
+        name: _from_fp8(name, tensor, tensors[scales[name]]) if name in scales else tensor
+        for name, tensor in tensors.items()
+        if name not in needless and name not in scales.values()
+    }
 
 
 def _from_fp8(name: str, weight: mx.array, scale: mx.array) -> mx.array:
