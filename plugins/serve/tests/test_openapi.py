@@ -63,6 +63,8 @@ def test_the_document_names_every_path_and_field(http: httpx.Client) -> None:
     assert set(told["paths"]) == {
         "/v1/chat/completions",
         "/v1/responses",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
         "/v1/completions",
         "/v1/models",
         "/v1/models/{name}",

@@ -7,7 +7,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from uuid import uuid4
 
 from attrs import field, frozen
@@ -66,6 +66,7 @@ class Answer(ABC):
     model: str
     metrics: Metrics
     replies: int = 1
+    alive: ClassVar[bytes] = ALIVE
     audits: list[dict[str, Any]] = field(factory=list)
     key: str = field(factory=lambda: uuid4().hex)
     created: int = field(factory=lambda: int(time.time()))
@@ -125,7 +126,7 @@ class Answer(ABC):
             yield self.opening()
             async for burst in self.generation.bursts():
                 if not burst:
-                    yield ALIVE
+                    yield self.alive
                 entries = [e for index, what in burst for e in self._entries(index, what)]
                 if entries:
                     yield self.pieces(entries)

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from mlxfill_serve.anthropic.errors import response_for
 from mlxfill_serve.dialects.hearing import HEADER
 from mlxfill_serve.endpoints import Endpoints
 from mlxfill_serve.errors import ApiError, as_api_error
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
     from mlxfill_serve.worker import EngineThread
 
 NOT_FOUND = 404
-API = ("/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/models")
+API = (
+    "/v1/chat/completions",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/completions",
+    "/v1/models",
+)
 """What clients that ask for another path can be set to."""
 
 
@@ -43,7 +50,7 @@ def make_app(
     """
     settled = settings or ServeSettings()
     metrics = Metrics(worker)
-    models = Models(name, tuple(settled.adapters))
+    models = Models(name, tuple(settled.adapters), settled.aliases)
     store = ResponseStore(longest=settled.max_body)
     log = None if settled.log == OFF else RequestLog(settled.log)
     api = Endpoints(worker, models, settled, metrics, store)
@@ -59,6 +66,8 @@ def make_app(
         Route("/chat/completions", api.chat, methods=["POST"]),
         Route("/v1/responses", api.respond, methods=["POST"]),
         Route("/v1/completions", api.complete, methods=["POST"]),
+        Route("/v1/messages", api.message, methods=["POST"]),
+        Route("/v1/messages/count_tokens", api.count_tokens, methods=["POST"]),
         Route("/v1/models", api.list_models, methods=["GET"]),
         Route("/v1/models/{name:path}", api.one_model, methods=["GET"]),
         Route("/health", api.health, methods=["GET"]),
@@ -95,17 +104,19 @@ def _cors(settings: ServeSettings) -> Middleware:
 
 async def _api_error(request: Request, error: Exception) -> Response:
     told, heard = as_api_error(error), getattr(request.state, "heard", None)
-    return (told if heard is None else heard.in_words_of_client(told)).response()
+    told = told if heard is None else heard.in_words_of_client(told)
+    return response_for(request.url.path, told)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     """What Starlette itself refuses: paths and methods."""
     if not isinstance(error, HTTPException):
-        return as_api_error(error).response()
+        return response_for(request.url.path, as_api_error(error))
     said = f"{request.method} {request.url.path[:80]}: {error.detail}"
     if error.status_code == NOT_FOUND:
         said += f"; there are: {', '.join(API)}"
-    return ApiError(error.status_code, said, headers=dict(error.headers or {})).response()
+    refused = ApiError(error.status_code, said, headers=dict(error.headers or {}))
+    return response_for(request.url.path, refused)
 
 
 async def _nobody(_: Request, __: Exception) -> Response:
@@ -113,6 +124,6 @@ async def _nobody(_: Request, __: Exception) -> Response:
     return Response(status_code=499)
 
 
-async def _any_error(_: Request, error: Exception) -> Response:
+async def _any_error(request: Request, error: Exception) -> Response:
     """A mistake of ours: the client gets one line, the log the rest."""
-    return as_api_error(error).response()
+    return response_for(request.url.path, as_api_error(error))

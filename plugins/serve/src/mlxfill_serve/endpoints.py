@@ -10,6 +10,12 @@ from attrs import frozen
 from starlette.responses import JSONResponse, Response
 
 from mlxfill_serve.answers import ClientGoneError, CompletionAnswer, error_event, streamed
+from mlxfill_serve.anthropic.answers import MessageAnswer, MessageChoice
+from mlxfill_serve.anthropic.asking import chat_body as messages_chat_body
+from mlxfill_serve.anthropic.asking import in_words_of_messages
+from mlxfill_serve.anthropic.bodies import CountBody, MessagesBody
+from mlxfill_serve.anthropic.errors import error_event as message_error
+from mlxfill_serve.anthropic.reading import read_message_body
 from mlxfill_serve.asking import audit_wanted, chat_question, check_replies, completion_questions
 from mlxfill_serve.bodies import ChatBody, CompletionBody
 from mlxfill_serve.choices import ChatChoice, TextChoice
@@ -33,11 +39,19 @@ if TYPE_CHECKING:
     from mlxfill_serve.answers import Answer
     from mlxfill_serve.asking import Question
     from mlxfill_serve.bodies import Asked, Options
+    from mlxfill_serve.errors import ApiError
     from mlxfill_serve.metrics import Metrics
     from mlxfill_serve.models import Models
     from mlxfill_serve.responses.store import ResponseStore
     from mlxfill_serve.settings import ServeSettings
     from mlxfill_serve.worker import EngineThread
+
+
+BROKEN: dict[type, Callable[[ApiError], bytes]] = {
+    ResponsesBody: no_response,
+    MessagesBody: message_error,
+}
+"""The event of a stream that has no answer, where it is not OpenAI's error object."""
 
 
 @frozen
@@ -47,6 +61,7 @@ class Chat:
     model: str
     generation: Generation
     readers: Sequence[ReplyReader]
+    prompt_tokens: int
 
 
 @frozen
@@ -122,6 +137,39 @@ class Endpoints:
                 body=body,
                 keep=None if body.store is False else partial(self.store.keep, items),
             )
+
+    async def message(self, request: Request) -> Response:
+        """``POST /v1/messages``."""
+        body = await read_message_body(request, MessagesBody, self.settings)
+        self.worker.faults.ignored(request.state.heard.ignored)
+        return await self._answered(self._message_answer(body), body, request)
+
+    async def _message_answer(self, body: MessagesBody) -> Answer:
+        with in_words_of_messages():
+            chat = await self._chat(messages_chat_body(body))
+            (reader,) = chat.readers
+            return MessageAnswer(
+                generation=chat.generation,
+                choices=[MessageChoice(reader, self.tokenizer, body.stop_sequences or ())],
+                model=chat.model,
+                metrics=self.metrics,
+                prompt_tokens=chat.prompt_tokens,
+                with_origins=_origins(body),
+            )
+
+    async def count_tokens(self, request: Request) -> Response:
+        """``POST /v1/messages/count_tokens``."""
+        body = await read_message_body(request, CountBody, self.settings)
+        with in_words_of_messages():
+            asked = messages_chat_body(body)
+            _, adapters = self.models.chosen(asked.model, None)
+
+            def read() -> list[Question]:
+                question = chat_question(asked, self.settings, self.tokenizer)
+                return [question.under(adapters).read(self.engine)]
+
+            (question,) = await self.worker.readers.read(read)
+        return JSONResponse({"input_tokens": len(question.prompt.ids)})
 
     async def complete(self, request: Request) -> Response:
         """``POST /v1/completions``."""
@@ -203,7 +251,7 @@ class Endpoints:
             ReplyReader(self.tokenizer, question.tools, each.prompt_text, most=most)
             for each in opened
         ]
-        return Chat(name, generation, readers)
+        return Chat(name, generation, readers, sum(each.prompt_tokens for each in opened[:1]))
 
     async def _begin(
         self, read: Callable[[], list[Question]], body: Asked, prompts: int
@@ -221,7 +269,7 @@ class Endpoints:
             return Generation(self.worker, openers), questions
 
     async def _answered(
-        self, making: Coroutine[Any, Any, Answer], body: Options, request: Request
+        self, making: Coroutine[Any, Any, Answer], body: Options | MessagesBody, request: Request
     ) -> Response:
         """What is wrong with a request is told by its status where that is known soon."""
 
@@ -231,7 +279,7 @@ class Endpoints:
 
         try:
             if body.stream:
-                broken = no_response if isinstance(body, ResponsesBody) else error_event
+                broken = BROKEN.get(type(body), error_event)
                 made = asyncio.ensure_future(kept())
                 response = await streamed(made, self.worker.patience, broken)
             else:
@@ -248,7 +296,7 @@ class Endpoints:
         return prompt_text or str(self.tokenizer.decode(list(question.prompt.ids)))
 
 
-def _origins(body: Asked) -> bool:
+def _origins(body: Asked | MessagesBody) -> bool:
     return body.mlxfill is not None and body.mlxfill.origins
 
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
+from mlxfill_serve.anthropic.errors import response_for
 from mlxfill_serve.errors import ApiError
 from mlxfill_serve.settings import ANY
 
@@ -36,7 +37,7 @@ class Guard:
         if scope["type"] == "http":
             refused = self._refusal(scope["path"], Headers(scope=scope))
             if refused is not None:
-                await refused.response()(scope, receive, send)
+                await response_for(scope["path"], refused)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -59,6 +60,8 @@ class Guard:
 
     def _knows(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
+        if "x-api-key" in headers:  # as Anthropic's clients send it
+            scheme, given = "bearer", headers["x-api-key"]
         # Beyond ASCII browsers send Latin-1, as which headers are read, and most others UTF-8.  All
         # is compared, in a time that does not tell how much of the key is right.
         spelled = [given.strip().encode(encoding) for encoding in ("latin-1", "utf-8")]

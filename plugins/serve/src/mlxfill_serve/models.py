@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
@@ -18,10 +19,14 @@ DEFAULT = "default_model"
 
 @frozen
 class Models:
-    """The model's name, and ``NAME:ADAPTER`` for each adapter."""
+    """The model's name, and ``NAME:ADAPTER`` for each adapter.
+
+    ``aliases``: patterns of other names for the model, in requests.
+    """
 
     name: str
     adapters: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
     created: int = field(factory=lambda: int(time.time()))
 
     def listed(self) -> dict[str, Any]:
@@ -41,7 +46,7 @@ class Models:
         :raises ApiError: 404 for another model, 400 for an adapter that is not mounted.
         """
         asked = model or self.name
-        if asked == DEFAULT:
+        if asked not in self._names() and self._is_alias(asked):
             asked = self.name
         if asked not in self._names():
             raise self._unknown(asked)
@@ -55,6 +60,9 @@ class Models:
             raise ApiError(400, said, param="adapters")
         chosen = adapter or suffix
         return (f"{self.name}:{chosen}" if chosen else self.name), chosen
+
+    def _is_alias(self, name: str) -> bool:
+        return name == DEFAULT or any(fnmatchcase(name, alias) for alias in self.aliases)
 
     def _names(self) -> list[str]:
         return [self.name, *(f"{self.name}:{adapter}" for adapter in self.adapters)]

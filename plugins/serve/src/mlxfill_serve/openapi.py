@@ -7,9 +7,11 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
+from mlxfill_serve.anthropic.bodies import CountBody, MessagesBody
 from mlxfill_serve.bodies import ChatBody, CompletionBody
 from mlxfill_serve.responses.bodies import ResponsesBody
 
+_BODIES = (ChatBody, CompletionBody, ResponsesBody, MessagesBody, CountBody)
 _REF = "#/components/schemas/"
 _ERROR = {
     "type": "object",
@@ -32,7 +34,10 @@ _ERROR = {
 def document() -> dict[str, Any]:
     """OpenAPI 3.1."""
     _, schemas = models_json_schema(
-        [(body, "validation") for body in (ChatBody, CompletionBody, ResponsesBody)],
+        [
+            (body, "validation")
+            for body in (ChatBody, CompletionBody, ResponsesBody, MessagesBody, CountBody)
+        ],
         ref_template=f"{_REF}{{model}}",
     )
     return {
@@ -42,6 +47,8 @@ def document() -> dict[str, Any]:
             "/v1/chat/completions": {"post": _generating("chat", "ChatBody")},
             "/v1/responses": {"post": _generating("respond", "ResponsesBody")},
             "/v1/completions": {"post": _generating("complete", "CompletionBody")},
+            "/v1/messages": {"post": _generating("message", "MessagesBody")},
+            "/v1/messages/count_tokens": {"post": _generating("count_tokens", "CountBody")},
             "/v1/models": {"get": _reading("list_models", {})},
             "/v1/models/{name}": {"get": _reading("one_model", {"parameters": [_NAME]})},
             "/health": {"get": _reading("health", {})},

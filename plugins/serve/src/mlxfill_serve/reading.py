@@ -40,12 +40,7 @@ async def read_body(
     :raises ApiError: 413 for a longer one, 408 for a slower one, 400 for what is no JSON or no
         ``kind``.
     """
-    try:
-        async with asyncio.timeout(timeout):
-            raw = await read_bytes(request, limit)
-    except TimeoutError:
-        said = f"the body did not arrive within {timeout:g} s"
-        raise ApiError(408, said, code="timeout", headers={"Connection": "close"}) from None
+    raw = await received(request, limit, timeout)
     request.state.heard = heard = hear(parse(raw), kind, strict=strict)
     try:
         body = kind.model_validate(_with_one_unknown(heard.body, kind))
@@ -53,6 +48,16 @@ async def read_body(
         raise refusal(error, kind) from None
     request.state.heard = heard.read_as(body)
     return body
+
+
+async def received(request: Request, limit: int, timeout: float) -> bytes:  # noqa: ASYNC109
+    """The bytes of a body.  Raises ``ApiError``: 413 for too many, 408 for too slow ones."""
+    try:
+        async with asyncio.timeout(timeout):
+            return await read_bytes(request, limit)
+    except TimeoutError:
+        said = f"the body did not arrive within {timeout:g} s"
+        raise ApiError(408, said, code="timeout", headers={"Connection": "close"}) from None
 
 
 def _with_one_unknown(value: dict[str, Any], kind: type[BaseModel]) -> dict[str, Any]:

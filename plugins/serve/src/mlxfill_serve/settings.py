@@ -55,6 +55,7 @@ class ServeSettings:
     ``special_tokens_in_content``: what a marker of the model (``<|im_end|>``) is that stands in the
     text of a message or tool: ``text``, so that nobody speaks in another's name, or ``control``.
     ``adapters``: LoRA adapters that requests may name as their model, by name.
+    ``aliases``: other names for the model in requests, with ``*`` for any letters.
     ``log``: a line on standard error for each request: ``text`` or ``json``, ``off`` for none.
     """
 
@@ -77,4 +78,5 @@ class ServeSettings:
         default="text", validator=rules.one_of("control", "text")
     )
     adapters: dict[str, str] = field(factory=dict)
+    aliases: tuple[str, ...] = field(default=("claude-*",))
     log: str = field(default="off", validator=rules.one_of("off", "text", "json"))

@@ -59,7 +59,11 @@ class Heard:
         for place in in_vain(body):
             name, dot, inner = place.partition(".")
             found.append(f"{self.words.get(name, name)}{dot}{inner}")
-        return evolve(self, ignored=_listed([*self.ignored, *found]))
+        return self.and_ignored(found)
+
+    def and_ignored(self, names: Iterable[str]) -> Heard:
+        """The same, with more that nothing heeds."""
+        return evolve(self, ignored=_listed([*self.ignored, *names]))
 
     def in_words_of_client(self, error: ApiError) -> ApiError:
         """The same error about the fields that the client has sent."""
