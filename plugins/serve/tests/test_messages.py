@@ -191,6 +191,19 @@ def test_a_failed_call_is_said_to_have_failed(http: httpx.Client) -> None:
     assert counted({**told, "is_error": True}) == counted(spelled) > counted(told)
 
 
+def test_the_system_may_speak_between_turns(http: httpx.Client) -> None:
+    """As agents tell what changed meanwhile."""
+    note = {"type": "text", "text": "A file changed."}
+    talk = [*ASKED, {"role": "system", "content": [note]}]
+    in_chat = [*ASKED, {"role": "system", "content": note["text"]}]
+    expected, usage = said_in_chat(http, messages=in_chat)
+    told = asked(http, messages=talk)
+    assert said(told["content"]) == expected
+    counts = told["usage"]
+    read = counts["input_tokens"] + counts["cache_read_input_tokens"]
+    assert read == usage["prompt_tokens"]
+
+
 # --- Anthropic's client --------------------------------------------------------------------
 
 

@@ -107,7 +107,7 @@ def _messages(said: Said) -> Iterator[Message]:
         return
     texts: list[str] = []
     for block in said.content:
-        if isinstance(block, ResultBlock):
+        if isinstance(block, ResultBlock) and said.role == "user":
             if texts:
                 yield Message(role="user", content="".join(texts))
             texts = []
@@ -117,7 +117,7 @@ def _messages(said: Said) -> Iterator[Message]:
         else:
             raise _misplaced(block.type, said.role)
     if texts:
-        yield Message(role="user", content="".join(texts))
+        yield Message(role=said.role, content="".join(texts))
 
 
 def _reply(blocks: Sequence[Block]) -> Message:

@@ -81,7 +81,7 @@ Block = Annotated[
 class Said(Loose):
     """A message."""
 
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: str | list[Block]
 
 
