@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MODELS = Path(str(resources.files("mlxfill_model_tiny"))) / "models"
 TINY, DRAFT, HEAD = MODELS / "target", MODELS / "draft", MODELS / "mtp"
+BLOCK = MODELS / "dflash"
 FREE = {"gate": {"enabled": False}}
 VLM_WORKER = Path(__file__).with_name("vlm_worker.py")
 MTPLX_WORKER = Path(__file__).with_name("mtplx_worker.py")
@@ -153,16 +154,15 @@ class SpeculativeArm:
 
 
 class VlmArm:
-    """mlx-vlm with the same head, in its own process."""
+    """mlx-vlm with the same head or block drafter, in its own process."""
 
-    name = "mlx-vlm mtp"
-
-    def __init__(self, target: Path, head: Path) -> None:
+    def __init__(self, target: Path, head: Path, kind: str = "mtp") -> None:
+        self.name, self._kind = f"mlx-vlm {kind}", kind
         self._process = Dspark(ensure_dspark(), target, head, worker=VLM_WORKER)
 
     def run(self, prompt: Sequence[int], max_tokens: int) -> Run:
         """Ask the process."""
-        answer = self._process.ask("mtp", prompt, max_tokens)
+        answer = self._process.ask(self._kind, prompt, max_tokens)
         return Run(tuple(answer["ids"]), answer["seconds"], answer["forwards"])
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Measure drafting with a second model and with an MTP head, and print the table.
+"""Measure drafting with a second model, an MTP head and a block drafter, and print the table.
 
     python benchmarks/drafters.py [--rounds N] [--turns N] [--only ROW,ROW] [--json FILE]
 
@@ -24,6 +24,7 @@ from arms import Arm, MlxLmArm
 from contest import hold
 from decode import at_least, header, measure_without_openblas, warn_of_load
 from draft_arms import (
+    BLOCK,
     DRAFT,
     HEAD,
     TINY,
@@ -42,13 +43,14 @@ from table import Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-TWO_MODEL, MTP = "spec-two-model", "spec-qwen-mtp"
+TWO_MODEL, MTP, DFLASH = "spec-two-model", "spec-qwen-mtp", "spec-dflash"
 MAX_TOKENS = 200
 DRAWN_ROW = "drawn"
 """Rows whose key holds this word draw at random: no two programs draw the same ids."""
-DEPTH = {TWO_MODEL: 3, MTP: 2}
+DEPTH = {TWO_MODEL: 3, MTP: 2, DFLASH: 7}
 DRAWN = 1.2
 PAYS, FASTER_LOOP = Reach("at least", 1.2), Reach("at least", 1.1)
+BLOCK_PAYS = Reach("at least", 1.25)
 
 
 @frozen
@@ -166,6 +168,8 @@ def all_rows() -> dict[str, Row]:
     drawing = partial(loop, DRAWN)
     draft, head = drafting(DRAFT, TWO_MODEL, gate=False), drafting(HEAD, MTP, gate=False)
     vlm, mtplx = partial(VlmArm, TINY, HEAD), partial(MtplxArm, TINY, HEAD, DEPTH[MTP])
+    block, vlm_block = drafting(BLOCK, DFLASH, gate=False), partial(VlmArm, TINY, BLOCK, "dflash")
+    wrong = remade("tiny-dflash-random", BLOCK, "random")
     rows = [
         Row("loop", partial(duel, (pair, loop), "dense pair, 3 drafts", FASTER_LOOP)),
         Row("loop-drawn", partial(duel, (drawn, drawing), f"temperature {DRAWN}", FASTER_LOOP)),
@@ -189,6 +193,16 @@ def all_rows() -> dict[str, Row]:
         ),
         Row("mtp-vlm", partial(duel, (head, vlm), "2 drafts", FASTER)),
         Row("mtp-mtplx", partial(duel, (head, mtplx), "2 drafts", FASTER)),
+        Row(
+            "dflash-yield",
+            partial(tokens_a_round, (block, vlm_block), "tokens a round, 7 drafts", FASTER),
+        ),
+        Row("dflash-vlm", partial(duel, (block, vlm_block), "7 drafts", FASTER_LOOP)),
+        Row("dflash-plain", partial(duel, (drafting(BLOCK, DFLASH), plain()), "tiny", BLOCK_PAYS)),
+        Row(
+            "dflash-random",
+            partial(duel, (drafting(wrong, DFLASH), plain()), "a random block", LITTLE_LOSS),
+        ),
         Row("draft-plain", partial(duel, (drafting(DRAFT, TWO_MODEL), plain()), "tiny", PAYS)),
         Row("mtp-plain", partial(duel, (drafting(HEAD, MTP), plain()), "tiny", PAYS)),
         Row(
@@ -213,6 +227,7 @@ def all_rows() -> dict[str, Row]:
             slow=True,
         ),
         Row("draft-reads", partial(reads, DRAFT, TWO_MODEL, Reach("at most", 1.0))),
+        Row("dflash-reads", partial(reads, BLOCK, DFLASH, Reach("at most", 1.0))),
         Row("mtp-reads", partial(reads, HEAD, MTP, Reach("at most", 1.0))),
     ]
     return {row.key: row for row in rows}

@@ -16,6 +16,7 @@ DRAFTERS: dict[str, dict[str, Any]] = {
     "ngram": {"draft_kind": "ngram", "plugins": ["spec-ngram", "model-tiny"]},
     "two-model": {"draft": "tiny-draft", "plugins": ["spec-two-model", "model-tiny"]},
     "mtp": {"draft": "tiny-mtp", "plugins": ["spec-qwen-mtp", "model-tiny"]},
+    "dflash": {"draft": "tiny-dflash", "plugins": ["spec-dflash", "model-tiny"]},
 }
 CONFIG = {"gate": {"enabled": False}}
 each_drafter = pytest.mark.parametrize("kind", DRAFTERS)

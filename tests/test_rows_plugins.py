@@ -26,16 +26,20 @@ COMPANIES: dict[str, tuple[tuple[str, ...], str | None]] = {
     "fills": (FILLS, None),
     "drafts": (("spec-two-model",), "tiny-draft"),
     "head": (("spec-qwen-mtp",), "tiny-mtp"),
+    "blocks": (("spec-dflash",), "tiny-dflash"),
     "fills and drafts": ((*FILLS, "spec-two-model"), "tiny-draft"),
     "fills and head": ((*FILLS, "spec-qwen-mtp"), "tiny-mtp"),
+    "fills and blocks": ((*FILLS, "spec-dflash"), "tiny-dflash"),
 }
 ORIGINS = {
     "lookups": {"ngram"},
     "fills": {"template", "ngram"},
     "drafts": {"draft"},
     "head": {"mtp"},
+    "blocks": {"draft"},
     "fills and drafts": {"template", "draft", "ngram"},
     "fills and head": {"template", "mtp", "ngram"},
+    "fills and blocks": {"template", "draft", "ngram"},
 }
 FREE = {"gate": {"enabled": False}, "cache": {"max_entries": 40}}
 LONGEST = 45

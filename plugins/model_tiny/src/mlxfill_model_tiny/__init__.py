@@ -1,7 +1,8 @@
-"""A tiny trained model triple for mlxfill, and asks to try it with.
+"""Tiny trained models for mlxfill, and asks to try them with.
 
-The names ``tiny`` (hybrid target), ``tiny-draft`` (dense draft model) and ``tiny-mtp``
-(multi-token-prediction head) resolve to folders in this package::
+The names ``tiny`` (hybrid target), ``tiny-draft`` (dense draft model), ``tiny-mtp``
+(multi-token-prediction head) and ``tiny-dflash`` (block drafter) resolve to folders in this
+package::
 
     engine = mlxfill.load("tiny")
     for ask in mlxfill_model_tiny.held_out_asks(5):

@@ -73,15 +73,16 @@ def judged(asks: Sequence[Ask], *, thinking: bool) -> dict[str, list[Verdict]]:
 def drafters(conversations: int) -> dict[str, float]:
     """Share of the assistant's tokens that the shipped drafters guess right (0 to 1).
 
-    The draft model is held against the text of fresh conversations, the MTP head against
-    what the target says there.
+    The draft model is held against the text of fresh conversations, the MTP head and the block
+    drafter against what the target says there; of its blocks also how many drafts in a row.
     """
     from mlx_lm import load
     from tokenizers import Tokenizer
 
+    from mlxfill_model_tiny.train.dflash import block_agreement
     from mlxfill_model_tiny.train.documents import encoded
     from mlxfill_model_tiny.train.fast_layers import fast_training
-    from mlxfill_model_tiny.train.files import load_head
+    from mlxfill_model_tiny.train.files import load_block_drafter, load_head
     from mlxfill_model_tiny.train.losses import next_token_quality
     from mlxfill_model_tiny.train.mtp import agreement
 
@@ -93,7 +94,12 @@ def drafters(conversations: int) -> dict[str, float]:
     with fast_training():
         alone = next_token_quality(draft, documents)["accuracy"]
         guessed = agreement(target, head, documents)
-    return {"draft, next token": alone} | {f"mtp, {name}": value for name, value in guessed.items()}
+        blocks = block_agreement(target, load_block_drafter(FOLDERS["tiny-dflash"]), documents)
+    return {
+        "draft, next token": alone,
+        **{f"mtp, {name}": value for name, value in guessed.items()},
+        **{f"dflash, {name}": value for name, value in blocks.items()},
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -10,5 +10,6 @@ FOLDERS = {
     "tiny": _MODELS / "target",
     "tiny-draft": _MODELS / "draft",
     "tiny-mtp": _MODELS / "mtp",
+    "tiny-dflash": _MODELS / "dflash",
 }
 """Model name to folder."""

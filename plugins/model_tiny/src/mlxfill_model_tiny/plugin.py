@@ -17,7 +17,7 @@ MLXFILL_API = 2
 
 @mlxfill.hookimpl
 def mlxfill_resolve_model(name: str) -> Path | None:
-    """The folder of ``tiny``, ``tiny-draft`` or ``tiny-mtp``; None for any other name."""
+    """The folder of one of the models of this package; None for any other name."""
     return FOLDERS.get(name)
 
 

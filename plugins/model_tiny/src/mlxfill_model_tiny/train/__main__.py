@@ -53,6 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_training_options(draft, steps=1600, copy_steps=300)
     mtp = add("mtp", _mtp, "the head that predicts several tokens, taught by the target")
     _add_training_options(mtp, steps=600)
+    dflash = add("dflash", _dflash, "the drafter of whole blocks, taught by the target")
+    _add_training_options(dflash, steps=1000, batch=2)
     packed = add("pack", _pack, "collect the models in OUT/models, as they are shipped")
     packed.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     return parser
@@ -69,12 +71,12 @@ def _add_corpus_options(part: argparse.ArgumentParser, documents: int) -> None:
 
 
 def _add_training_options(
-    part: argparse.ArgumentParser, steps: int, copy_steps: int | None = None
+    part: argparse.ArgumentParser, steps: int, copy_steps: int | None = None, batch: int = 8
 ) -> None:
     _add_corpus_options(part, TRAINING_SIZE)
     part.add_argument("--steps", type=positive, default=steps, help="batches (%(default)s)")
     part.add_argument(
-        "--batch", type=positive, default=8, help="conversations in a batch (%(default)s)"
+        "--batch", type=positive, default=batch, help="conversations in a batch (%(default)s)"
     )
     if copy_steps is not None:
         part.add_argument(
@@ -111,6 +113,12 @@ def _mtp(options: argparse.Namespace) -> None:
     from mlxfill_model_tiny.train.mtp import train_mtp
 
     train_mtp(_settings(options, copy_steps=0))
+
+
+def _dflash(options: argparse.Namespace) -> None:
+    from mlxfill_model_tiny.train.dflash import train_dflash
+
+    train_dflash(_settings(options, copy_steps=0))
 
 
 def _pack(options: argparse.Namespace) -> None:

@@ -50,6 +50,24 @@ DRAFT: dict[str, Any] = {
     "tie_word_embeddings": True,
 }
 
+DFLASH: dict[str, Any] = {
+    "model_type": "qwen3",
+    "hidden_size": TARGET["hidden_size"],
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 32768,
+    "tie_word_embeddings": True,
+    "attention_bias": False,
+    "block_size": 8,
+    "num_target_layers": TARGET["num_hidden_layers"],
+}
+"""A block drafter that reads the first layer but one and the last of the target."""
+
 
 def target_config(tokenizer: Tokenizer) -> dict[str, Any]:
     """``config.json`` of the target, in the two-level form of Qwen3.5 releases."""
@@ -82,6 +100,18 @@ def mtp_config(target_text_config: dict[str, Any]) -> dict[str, Any]:
         "block_size": 3,
         "tie_word_embeddings": text["tie_word_embeddings"],
         "text_config": {**text, "mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": False},
+    }
+
+
+def dflash_config(tokenizer: Tokenizer) -> dict[str, Any]:
+    """``config.json`` of a block drafter for the target; padding is its mask."""
+    vocabulary = _vocabulary(tokenizer)
+    reads = {"mask_token_id": vocabulary["pad_token_id"], "target_layer_ids": [1, 3]}
+    return {
+        "architectures": ["DFlashDraftModel"],
+        **DFLASH,
+        **vocabulary,
+        "dflash_config": reads,
     }
 
 

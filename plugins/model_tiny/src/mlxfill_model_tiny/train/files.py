@@ -11,6 +11,7 @@ from mlx.utils import tree_flatten
 from tokenizers import Tokenizer
 
 from mlxfill import ModelNotFoundError
+from mlxfill_model_tiny.train.block_network import BlockDrafter
 from mlxfill_model_tiny.train.networks import MTPHead
 
 if TYPE_CHECKING:
@@ -76,6 +77,13 @@ def load_head(folder: Path) -> MTPHead:
     head = MTPHead(load_config(folder)["text_config"])
     head.load_weights(str(folder / WEIGHTS))
     return head
+
+
+def load_block_drafter(folder: Path) -> BlockDrafter:
+    """Load a trained block drafter."""
+    drafter = BlockDrafter(load_config(folder))
+    drafter.load_weights(str(folder / WEIGHTS))
+    return drafter
 
 
 def _not_yet(file: Path, part: str) -> ModelNotFoundError:

@@ -13,7 +13,7 @@ from mlxfill_model_tiny.train.fast_layers import fast_training
 from mlxfill_model_tiny.train.files import load_tokenizer, save_model
 from mlxfill_model_tiny.train.loop import Phase, fit
 from mlxfill_model_tiny.train.losses import next_token_loss, next_token_quality
-from mlxfill_model_tiny.train.networks import hidden_states, logits_of, new_draft, new_target
+from mlxfill_model_tiny.train.networks import layer_states, logits_of, new_draft, new_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,9 @@ def train_target(settings: Settings) -> list[float]:
     tokenizer = load_tokenizer(settings)
     mx.random.seed(settings.seed)
     model = new_target(tokenizer.get_vocab_size())
-    losses = _train(model, lambda model, ids: logits_of(model, hidden_states(model, ids)), settings)
+    losses = _train(
+        model, lambda model, ids: logits_of(model, layer_states(model, ids)[-1]), settings
+    )
     save_model(settings.target, model, target_config(tokenizer), settings.tokenizer)
     return losses
 

@@ -13,7 +13,7 @@ from mlxfill_model_tiny.train.fast_layers import fast_training
 from mlxfill_model_tiny.train.files import load_target, load_tokenizer, save_model
 from mlxfill_model_tiny.train.loop import Phase, fit
 from mlxfill_model_tiny.train.losses import teacher_loss, total
-from mlxfill_model_tiny.train.networks import MTPHead, hidden_states, logits_of, project
+from mlxfill_model_tiny.train.networks import MTPHead, layer_states, logits_of, project
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ def guesses(
     token p + 2.  The second reads token p + 2 and the first's own output at p, and guesses
     token p + 3.  The target at p says token p + 1.
     """
-    hidden = mx.stop_gradient(hidden_states(target, ids[:, :-1]))
+    hidden = mx.stop_gradient(layer_states(target, ids[:, :-1])[-1])
     teacher = mx.stop_gradient(logits_of(target, hidden))
     embedded = mx.stop_gradient(target.model.embed_tokens(ids))
     first = head(embedded[:, 1:], hidden)

@@ -84,13 +84,15 @@ class MTPHead(nn.Module):
         return cast("mx.array", self.norm(layer(self.fc(joined), "causal", None)))
 
 
-def hidden_states(target: Any, ids: mx.array) -> mx.array:  # noqa: ANN401
-    """``[B, T]`` ids to the last layer's output ``[B, T, H]``, before the final norm."""
+def layer_states(target: Any, ids: mx.array) -> list[mx.array]:  # noqa: ANN401
+    """``[B, T]`` ids to the output ``[B, T, H]`` of each layer, before the final norm."""
     body = target.model
+    states: list[mx.array] = []
     hidden = body.embed_tokens(ids)
     for layer in body.layers:
         hidden = layer(hidden, None if layer.is_linear else "causal", None)
-    return cast("mx.array", hidden)
+        states.append(hidden)
+    return states
 
 
 def logits_of(target: Any, hidden: mx.array) -> mx.array:  # noqa: ANN401

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 Precision = Literal["float32", "bfloat16"]
 
-PARTS = ("target", "draft", "mtp")
-LARGEST_FILE, LARGEST_WHOLE = 5_000_000, 8_000_000
+PARTS = ("target", "draft", "mtp", "dflash")
+LARGEST_FILE, LARGEST_WHOLE = 5_000_000, 16_000_000
 """Bytes."""
 
 _ALWAYS_FLOAT32 = "A_log"
@@ -24,7 +24,7 @@ _ALWAYS_FLOAT32 = "A_log"
 
 
 def pack(out: Path, precision: Precision) -> dict[str, int]:
-    """Copy ``out/{target,draft,mtp}`` to ``out/models``, with weights of ``precision``.
+    """Copy each of ``PARTS`` to ``out/models``, with weights of ``precision``.
 
     :returns: bytes of each file, by path below ``out/models``.
     :raises mlxfill.ModelNotFoundError: a part is not trained yet.

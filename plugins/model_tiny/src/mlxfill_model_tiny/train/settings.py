@@ -35,3 +35,8 @@ class Settings:
     def target(self) -> Path:
         """The folder of the trained target, which teaches the MTP head."""
         return self.out / "target"
+
+    @property
+    def dflash(self) -> Path:
+        """The folder of the block drafter."""
+        return self.out / "dflash"
