@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     )
     from mlxfill.model.compiled import CompiledForward
     from mlxfill.plugins import PluginManager, installed_plugin
+    from mlxfill.policy.cost import CostCurve
     from mlxfill.rewind.mark import CacheMark
     from mlxfill.rewind.window import CacheWindow
     from mlxfill.rows.batched import BatchedCache
@@ -109,6 +110,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Constraint",
+    "CostCurve",
     "DraftCheckpoint",
     "DraftKind",
     "DraftProvider",
@@ -176,6 +178,7 @@ _HOMES = {
     "Chooser": "mlxfill.sampling",
     "CompiledForward": "mlxfill.model.compiled",
     "Config": "mlxfill.config",
+    "CostCurve": "mlxfill.policy.cost",
     "Engine": "mlxfill.engine",
     "FolderFormat": "mlxfill.loading.formats",
     "Piece": "mlxfill.engine",

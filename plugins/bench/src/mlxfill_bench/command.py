@@ -1,4 +1,4 @@
-"""The command ``mlxfill bench``: the user's own prompts, and ``replay`` beside it."""
+"""The command ``mlxfill bench``: the user's own prompts, ``replay`` and ``forecast`` beside it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlxfill import InputError, check_output, grouped
+from mlxfill_bench.forecast.command import forecast
 from mlxfill_bench.options import Measuring, Pages, tell_overrides, warn_of_load, write
 from mlxfill_bench.replaying import replay
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 app.command()(replay)
+app.command()(forecast)
 STDOUT = Path("-")
 
 
