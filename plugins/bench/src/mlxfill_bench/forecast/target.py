@@ -24,7 +24,7 @@ class ScriptedModel(nn.Module):
     """
 
     def __init__(self, vocab_size: int, end: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # mlx's own
+        super().__init__()  # type: ignore[no-untyped-call]
         self.layers: list[nn.Module] = []
         self._vocab_size, self._end = vocab_size, end
         self.say(())
