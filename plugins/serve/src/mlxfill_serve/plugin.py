@@ -23,10 +23,12 @@ def mlxfill_settings() -> type[ServeSettings]:
 
 @hookimpl
 def mlxfill_register_commands(app: typer.Typer) -> None:
-    """Add ``mlxfill serve``."""
+    """Add ``mlxfill serve`` and ``mlxfill launch``."""
     from mlxfill_serve.command import serve
+    from mlxfill_serve.launch import launch
 
     app.command()(serve)
+    app.command()(launch)
 
 
 def converse(url: str, **options: Any) -> RemoteConversation:  # noqa: ANN401 - passed on
