@@ -22,6 +22,7 @@ DRAFTERS: dict[str, dict[str, Any]] = {
     "spec-ngram": {"draft_kind": "ngram"},
     "spec-two-model": {"draft": "tiny-draft"},
     "spec-qwen-mtp": {"draft": "tiny-mtp"},
+    "spec-dflash": {"draft": "tiny-dflash"},
 }
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

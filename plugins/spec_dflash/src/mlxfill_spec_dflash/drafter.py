@@ -53,7 +53,7 @@ class Drafter:
         Of row b's slots the first ones, as many as it had states, are to be kept.
         """
         counts = [0 if ask.pending is None else ask.states.shape[1] for ask in asks]
-        fresh = _bucket(max(counts))
+        fresh = _bucket(max([*counts, self.config.drafts + 1]))  # what a round may bring: one graph
         states = [
             mx.pad(ask.states[:, :count], [(0, 0), (0, fresh - count), (0, 0)])
             for ask, count in zip(asks, counts, strict=True)
