@@ -85,6 +85,18 @@ def test_where_a_forward_of_two_costs_two_nothing_is_guessed(
     assert len(stretch.ids) == max(len(reply.ids) for reply in replies)
 
 
+def test_plugins_see_the_tools_of_a_session(
+    tokenizer: Any,
+    replies: list[Reply],
+) -> None:
+    config = mlxfill.load_config({"trust": {"assert": ["fill-strict"]}})
+    with open_forecast(tokenizer, ["fill-strict"], config, curve_of("free")) as (model, arms):
+        found = foresee(model, arms, replies)["fill-strict"]
+    assert any(each.injected for each in found)
+    assert all(each.origins[at] != "sampled" for each in found for at in each.injected)
+    assert [each.strayed for each in found] == [0] * len(found)
+
+
 @define
 class Wrong:
     """Asserts two ids of the prompt after the third token of a reply."""

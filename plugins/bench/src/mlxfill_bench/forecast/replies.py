@@ -19,11 +19,16 @@ REASONING, TEXT, CALLS = KINDS = ("reasoning", "text", "calls")
 
 @frozen
 class Reply:
-    """``prompt`` as it is asked, the ``ids`` of the reply without its end, the kind of each."""
+    """``prompt`` as it is asked, the ``ids`` of the reply without its end, the kind of each.
+
+    ``tools``, ``template_options``: those of the request, for plugins that read them.
+    """
 
     session: str
     turn: int
     prompt: Prompt
+    tools: tuple[Message, ...] | None
+    template_options: Mapping[str, Any]
     ids: tuple[int, ...]
     kinds: tuple[str, ...]
 
@@ -53,7 +58,7 @@ def reply_of(engine: Engine, session: Session, turn: Turn) -> Reply | None:
         return None
     thoughts, calls = write.borders(message, whole, len(prompt.text))
     kinds = _kinds(tokenizer, ids, thoughts, calls)
-    return Reply(session.id, turn.number, prompt, tuple(ids), kinds)
+    return Reply(session.id, turn.number, prompt, tools, options, tuple(ids), kinds)
 
 
 class _Writing:

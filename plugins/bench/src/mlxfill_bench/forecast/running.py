@@ -104,6 +104,8 @@ def _foreseen(reply: Reply, engine: Engine) -> Foreseen:
     with engine.tracing.into(events.append):
         result = engine.generate(
             reply.prompt,
+            tools=reply.tools,
+            template_options=reply.template_options,
             max_tokens=len(reply.ids),
             sampler=chosen,
         )
