@@ -22,7 +22,11 @@ SCHEMA = schemathesis.openapi.from_dict(document())
 FOUND: list[Any] = list(SCHEMA.get_all_operations())
 OPERATIONS = {each.ok().label: each.ok() for each in FOUND}
 
-BOUND = {"POST /v1/responses": "max_output_tokens"}
+BOUND: dict[str, dict[str, Any]] = {
+    "POST /v1/responses": {"max_output_tokens": 2},
+    "POST /api/chat": {"options": {"num_predict": 2}},
+    "POST /api/generate": {"options": {"num_predict": 2}},
+}
 
 quick = settings(
     max_examples=8,
@@ -44,7 +48,7 @@ def test_no_request_makes_the_server_fail(served: Any, label: str, mode: Generat
         case = data.draw(cases)
         if isinstance(case.body, dict):  # long replies would show nothing more
             case.body = {k: SHORT[k] if _long(k, v) else v for k, v in case.body.items()}
-            case.body.setdefault(BOUND.get(label, "max_tokens"), 2)
+            case.body = {**BOUND.get(label, {"max_tokens": 2}), **case.body}
         response = case.call(base_url=served.url, timeout=AT_ALL)
         case.validate_response(response, checks=[not_a_server_error])
         assert served.worker.alive
@@ -65,6 +69,11 @@ def test_the_document_names_every_path_and_field(http: httpx.Client) -> None:
         "/v1/responses",
         "/v1/messages",
         "/v1/messages/count_tokens",
+        "/api/chat",
+        "/api/generate",
+        "/api/show",
+        "/api/tags",
+        "/api/version",
         "/v1/completions",
         "/v1/models",
         "/v1/models/{name}",

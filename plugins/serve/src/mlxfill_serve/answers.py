@@ -125,7 +125,7 @@ class Answer(ABC):
         try:
             yield self.opening()
             async for burst in self.generation.bursts():
-                if not burst:
+                if not burst and self.alive:
                     yield self.alive
                 entries = [e for index, what in burst for e in self._entries(index, what)]
                 if entries:
@@ -164,32 +164,42 @@ class Answer(ABC):
         return {"audit": self.audits[0]} if self.audits else {}
 
 
-async def streamed(
-    making: asyncio.Future[Answer], patience: float, broken: Callable[[ApiError], bytes]
-) -> Response:
+@frozen
+class Wire:
+    """How a stream is written.  ``broken``: what says why there is no answer after all.
+
+    ``alive``: what is sent while there is nothing to tell, b"" for nothing.
+    """
+
+    broken: Callable[[ApiError], bytes]
+    alive: bytes = ALIVE
+    media_type: str = "text/event-stream"
+
+
+async def streamed(making: asyncio.Future[Answer], patience: float, wire: Wire) -> Response:
     """An answer as a stream, which begins after ``patience`` seconds even if it is not made yet.
 
-    :param broken: the event that says why there is none after all.
     :raises ApiError: there is none, and that was known in time.
     """
     await asyncio.wait({making}, timeout=patience)
     if making.done():
         making.result()
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    events = _events(making, patience, broken)
-    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+    events = _events(making, patience, wire)
+    return StreamingResponse(events, media_type=wire.media_type, headers=headers)
 
 
 async def _events(
-    making: asyncio.Future[Answer], patience: float, broken: Callable[[ApiError], bytes]
+    making: asyncio.Future[Answer], patience: float, wire: Wire
 ) -> AsyncGenerator[bytes, None]:
     try:
         while not making.done():
-            yield ALIVE
+            if wire.alive:
+                yield wire.alive
             await asyncio.wait({making}, timeout=patience)
         answer = making.result()
     except ApiError as error:
-        yield broken(error)
+        yield wire.broken(error)
         return
     finally:
         making.cancel()

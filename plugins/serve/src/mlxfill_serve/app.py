@@ -12,7 +12,6 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from mlxfill_serve.anthropic.errors import response_for
 from mlxfill_serve.dialects.hearing import HEADER
 from mlxfill_serve.endpoints import Endpoints
 from mlxfill_serve.errors import ApiError, as_api_error
@@ -23,6 +22,7 @@ from mlxfill_serve.openapi import document
 from mlxfill_serve.requestlog import OFF, RequestLog
 from mlxfill_serve.responses.store import ResponseStore
 from mlxfill_serve.settings import ServeSettings
+from mlxfill_serve.shapes import response_for
 from mlxfill_serve.static import page_routes
 
 if TYPE_CHECKING:
@@ -68,6 +68,11 @@ def make_app(
         Route("/v1/completions", api.complete, methods=["POST"]),
         Route("/v1/messages", api.message, methods=["POST"]),
         Route("/v1/messages/count_tokens", api.count_tokens, methods=["POST"]),
+        Route("/api/chat", api.ollama_chat, methods=["POST"]),
+        Route("/api/generate", api.ollama_generate, methods=["POST"]),
+        Route("/api/show", api.ollama_show, methods=["POST"]),
+        Route("/api/tags", api.ollama_tags, methods=["GET"]),
+        Route("/api/version", api.ollama_version, methods=["GET"]),
         Route("/v1/models", api.list_models, methods=["GET"]),
         Route("/v1/models/{name:path}", api.one_model, methods=["GET"]),
         Route("/health", api.health, methods=["GET"]),

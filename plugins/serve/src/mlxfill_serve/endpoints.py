@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 from starlette.responses import JSONResponse, Response
 
-from mlxfill_serve.answers import ClientGoneError, CompletionAnswer, error_event, streamed
+from mlxfill_serve.answers import ClientGoneError, CompletionAnswer, Wire, error_event, streamed
 from mlxfill_serve.anthropic.answers import MessageAnswer, MessageChoice
 from mlxfill_serve.anthropic.asking import chat_body as messages_chat_body
 from mlxfill_serve.anthropic.asking import in_words_of_messages
 from mlxfill_serve.anthropic.bodies import CountBody, MessagesBody
 from mlxfill_serve.anthropic.errors import error_event as message_error
-from mlxfill_serve.anthropic.reading import read_message_body
 from mlxfill_serve.asking import audit_wanted, chat_question, check_replies, completion_questions
 from mlxfill_serve.bodies import ChatBody, CompletionBody
 from mlxfill_serve.choices import ChatChoice, TextChoice
 from mlxfill_serve.dialects.hearing import HEADER
 from mlxfill_serve.errors import dead_engine
 from mlxfill_serve.generation import Generation
-from mlxfill_serve.reading import B, read_body
+from mlxfill_serve.ollama.answers import LineAnswer, LineChoice, error_body, line
+from mlxfill_serve.ollama.asking import chat_body as ollama_chat_body
+from mlxfill_serve.ollama.bodies import Asking, ChatAsking, GenerateAsking, ShowAsking
+from mlxfill_serve.ollama.models import shown, tags
+from mlxfill_serve.reading import B, as_refusals, read_body, read_loosely
 from mlxfill_serve.reply import ReplyReader
 from mlxfill_serve.requestlog import CLIENT_GONE
 from mlxfill_serve.responses.answers import ResponseAnswer, no_response
@@ -39,7 +43,6 @@ if TYPE_CHECKING:
     from mlxfill_serve.answers import Answer
     from mlxfill_serve.asking import Question
     from mlxfill_serve.bodies import Asked, Options
-    from mlxfill_serve.errors import ApiError
     from mlxfill_serve.metrics import Metrics
     from mlxfill_serve.models import Models
     from mlxfill_serve.responses.store import ResponseStore
@@ -47,11 +50,14 @@ if TYPE_CHECKING:
     from mlxfill_serve.worker import EngineThread
 
 
-BROKEN: dict[type, Callable[[ApiError], bytes]] = {
-    ResponsesBody: no_response,
-    MessagesBody: message_error,
+LINES = Wire(lambda error: line(error_body(error)), b"", "application/x-ndjson")
+WIRES: dict[type, Wire] = {
+    ResponsesBody: Wire(no_response),
+    MessagesBody: Wire(message_error),
+    ChatAsking: LINES,
+    GenerateAsking: LINES,
 }
-"""The event of a stream that has no answer, where it is not OpenAI's error object."""
+"""Streams that are not written as those of chat completions."""
 
 
 @frozen
@@ -140,13 +146,15 @@ class Endpoints:
 
     async def message(self, request: Request) -> Response:
         """``POST /v1/messages``."""
-        body = await read_message_body(request, MessagesBody, self.settings)
+        body = await read_loosely(request, MessagesBody, self.settings)
         self.worker.faults.ignored(request.state.heard.ignored)
         return await self._answered(self._message_answer(body), body, request)
 
     async def _message_answer(self, body: MessagesBody) -> Answer:
         with in_words_of_messages():
-            chat = await self._chat(messages_chat_body(body))
+            with as_refusals(ChatBody):
+                asked = messages_chat_body(body)
+            chat = await self._chat(asked)
             (reader,) = chat.readers
             return MessageAnswer(
                 generation=chat.generation,
@@ -159,9 +167,10 @@ class Endpoints:
 
     async def count_tokens(self, request: Request) -> Response:
         """``POST /v1/messages/count_tokens``."""
-        body = await read_message_body(request, CountBody, self.settings)
+        body = await read_loosely(request, CountBody, self.settings)
         with in_words_of_messages():
-            asked = messages_chat_body(body)
+            with as_refusals(ChatBody):
+                asked = messages_chat_body(body)
             _, adapters = self.models.chosen(asked.model, None)
 
             def read() -> list[Question]:
@@ -170,6 +179,44 @@ class Endpoints:
 
             (question,) = await self.worker.readers.read(read)
         return JSONResponse({"input_tokens": len(question.prompt.ids)})
+
+    async def ollama_chat(self, request: Request) -> Response:
+        """``POST /api/chat``."""
+        body = await read_loosely(request, ChatAsking, self.settings)
+        return await self._answered(self._line_answer(body), body, request)
+
+    async def ollama_generate(self, request: Request) -> Response:
+        """``POST /api/generate``."""
+        body = await read_loosely(request, GenerateAsking, self.settings)
+        return await self._answered(self._line_answer(body), body, request)
+
+    async def _line_answer(self, body: Asking) -> Answer:
+        with as_refusals(ChatBody):
+            asked = ollama_chat_body(body)
+        chat = await self._chat(asked)
+        (reader,) = chat.readers
+        return LineAnswer(
+            generation=chat.generation,
+            choices=[LineChoice(reader, self.tokenizer)],
+            model=chat.model,
+            metrics=self.metrics,
+            chat=isinstance(body, ChatAsking),
+        )
+
+    async def ollama_tags(self, _: Request) -> Response:
+        """``GET /api/tags``."""
+        return JSONResponse({"models": tags(self.models)})
+
+    async def ollama_show(self, request: Request) -> Response:
+        """``POST /api/show``."""
+        body = await read_loosely(request, ShowAsking, self.settings)
+        asked = (body.model or body.name or "").removesuffix(":latest")
+        self.models.chosen(asked or None, None)
+        return JSONResponse(shown(self.engine))
+
+    async def ollama_version(self, _: Request) -> Response:
+        """``GET /api/version``."""
+        return JSONResponse({"version": version("mlxfill-serve")})
 
     async def complete(self, request: Request) -> Response:
         """``POST /v1/completions``."""
@@ -269,7 +316,10 @@ class Endpoints:
             return Generation(self.worker, openers), questions
 
     async def _answered(
-        self, making: Coroutine[Any, Any, Answer], body: Options | MessagesBody, request: Request
+        self,
+        making: Coroutine[Any, Any, Answer],
+        body: Options | MessagesBody | Asking,
+        request: Request,
     ) -> Response:
         """What is wrong with a request is told by its status where that is known soon."""
 
@@ -278,10 +328,10 @@ class Endpoints:
             return answer
 
         try:
-            if body.stream:
-                broken = BROKEN.get(type(body), error_event)
+            if body.stream or (body.stream is None and isinstance(body, Asking)):
+                wire = WIRES.get(type(body), Wire(error_event))
                 made = asyncio.ensure_future(kept())
-                response = await streamed(made, self.worker.patience, broken)
+                response = await streamed(made, self.worker.patience, wire)
             else:
                 response = await (await kept()).whole(request)
         except ClientGoneError:

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
-from mlxfill_serve.anthropic.errors import response_for
 from mlxfill_serve.errors import ApiError
 from mlxfill_serve.settings import ANY
+from mlxfill_serve.shapes import response_for
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -71,7 +71,7 @@ class Guard:
 
 def _guarded(path: str) -> bool:
     """Whether a path needs the key: everything but the page and what says that the server lives."""
-    return path.startswith(("/v1/", "/chat/", "/metrics"))
+    return path.startswith(("/v1/", "/chat/", "/api/", "/metrics"))
 
 
 def _names(settings: ServeSettings) -> frozenset[str]:

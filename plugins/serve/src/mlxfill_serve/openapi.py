@@ -9,9 +9,14 @@ from pydantic.json_schema import models_json_schema
 
 from mlxfill_serve.anthropic.bodies import CountBody, MessagesBody
 from mlxfill_serve.bodies import ChatBody, CompletionBody
+from mlxfill_serve.ollama.bodies import ChatAsking, GenerateAsking, ShowAsking
 from mlxfill_serve.responses.bodies import ResponsesBody
 
-_BODIES = (ChatBody, CompletionBody, ResponsesBody, MessagesBody, CountBody)
+_BODIES = (
+    *(ChatBody, CompletionBody, ResponsesBody),
+    *(MessagesBody, CountBody),
+    *(ChatAsking, GenerateAsking, ShowAsking),
+)
 _REF = "#/components/schemas/"
 _ERROR = {
     "type": "object",
@@ -34,10 +39,7 @@ _ERROR = {
 def document() -> dict[str, Any]:
     """OpenAPI 3.1."""
     _, schemas = models_json_schema(
-        [
-            (body, "validation")
-            for body in (ChatBody, CompletionBody, ResponsesBody, MessagesBody, CountBody)
-        ],
+        [(body, "validation") for body in _BODIES],
         ref_template=f"{_REF}{{model}}",
     )
     return {
@@ -49,6 +51,11 @@ def document() -> dict[str, Any]:
             "/v1/completions": {"post": _generating("complete", "CompletionBody")},
             "/v1/messages": {"post": _generating("message", "MessagesBody")},
             "/v1/messages/count_tokens": {"post": _generating("count_tokens", "CountBody")},
+            "/api/chat": {"post": _generating("ollama_chat", "ChatAsking")},
+            "/api/generate": {"post": _generating("ollama_generate", "GenerateAsking")},
+            "/api/show": {"post": _generating("ollama_show", "ShowAsking")},
+            "/api/tags": {"get": _reading("ollama_tags", {})},
+            "/api/version": {"get": _reading("ollama_version", {})},
             "/v1/models": {"get": _reading("list_models", {})},
             "/v1/models/{name}": {"get": _reading("one_model", {"parameters": [_NAME]})},
             "/health": {"get": _reading("health", {})},

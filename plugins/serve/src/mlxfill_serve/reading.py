@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from mlxfill import exactjson
-from mlxfill_serve.dialects.hearing import NAMES, hear, meant
+from mlxfill_serve.dialects.hearing import NAMES, Heard, hear, meant
 from mlxfill_serve.errors import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pydantic_core import ErrorDetails
     from starlette.requests import Request
+
+    from mlxfill_serve.settings import ServeSettings
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -47,6 +50,24 @@ async def read_body(
     except ValidationError as error:
         raise refusal(error, kind) from None
     request.state.heard = heard.read_as(body)
+    return body
+
+
+async def read_loosely(request: Request, kind: type[B], settings: ServeSettings) -> B:
+    """The body of a request of clients that send much which nothing heeds: that is told.
+
+    :raises ApiError: it is none, or (``strict``) holds an unknown field.
+    """
+    value = parse(await received(request, settings.max_body, settings.timeout))
+    try:
+        body = kind.model_validate(value)
+    except ValidationError as error:
+        raise refusal(error, kind) from None
+    unknown = [name for name, given in (body.model_extra or {}).items() if given]
+    if unknown and settings.strict:
+        said = f"unknown field {unknown[0][:80]!r}"
+        raise ApiError(400, said, param=unknown[0][:80], code="unknown_parameter")
+    request.state.heard = Heard({}).and_ignored(unknown)
     return body
 
 
@@ -155,6 +176,15 @@ def refusal(error: ValidationError, kind: type[BaseModel]) -> ApiError:
     reason = first["msg"][:1].lower() + first["msg"][1:]
     said = f"{_short(place)}: {reason}, not {_short(repr(first['input']))}"
     return ApiError(400, said, param=_short(place), code="invalid_value")
+
+
+@contextmanager
+def as_refusals(kind: type[BaseModel]) -> Iterator[None]:
+    """What is wrong with a ``kind`` that was made of another body is the client's mistake."""
+    try:
+        yield
+    except ValidationError as error:
+        raise refusal(error, kind) from None
 
 
 def _keys(kind: type[BaseModel], above: Sequence[str]) -> list[str]:

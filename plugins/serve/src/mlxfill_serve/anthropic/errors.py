@@ -11,7 +11,6 @@ from mlxfill_serve.answers import event
 if TYPE_CHECKING:
     from mlxfill_serve.errors import ApiError
 
-PATH = "/v1/messages"
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -38,8 +37,3 @@ def error_event(error: ApiError) -> bytes:
 def error_response(error: ApiError) -> JSONResponse:
     """The whole answer."""
     return JSONResponse(error_body(error), error.status, error.headers)
-
-
-def response_for(path: str, error: ApiError) -> JSONResponse:
-    """The whole answer to a request of this path."""
-    return error_response(error) if path.startswith(PATH) else error.response()
