@@ -92,10 +92,6 @@ DRAFTERS: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
 LOADED_BY = {
     "a DFlash block drafter": "spec-dflash",
     "a DSpark drafter": "spec-dflash",
-    "an EAGLE-3 draft head": "spec-eagle",
-    "a drafter in the format of speculators": "spec-eagle",
-    "a Gemma 4 assistant drafter": "spec-gemma-assistant",
-    "an MTP head": "spec-mtp",
 }
 """Plugins of this project; what is not listed is loaded by nobody."""
 
@@ -195,8 +191,8 @@ QWEN: dict[str, Any] = {"model_type": "qwen3_5", "text_config": {"num_hidden_lay
 
 
 def loader(config: dict[str, Any]) -> str:
-    """How the plugin is spelt that mounts the head of such a model, in its name and its folder."""
-    return "qwen" if config["model_type"] == "qwen3_5" else "mtp"
+    """What is said of who mounts the head of such a model: a plugin's word, or nobody."""
+    return "qwen" if config["model_type"] == "qwen3_5" else "no installed plugin loads it"
 
 
 def told(folder: Path, **options: Any) -> list[str]:

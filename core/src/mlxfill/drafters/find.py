@@ -160,6 +160,8 @@ class _Search:
         reason: str = "",
     ) -> FoundDrafter:
         plugin, method = owner or ("", key)
+        if owner is None and not brought_by(f"draft-{key}"):
+            reason = reason or "no plugin loads its format"
         missing = "" if owner else self._plugins.remedy(*brought_by(f"draft-{key}"))
         promised = expected_speedup(key, size or self._size // 10, self._size, self._curve)
         return FoundDrafter(
