@@ -78,8 +78,9 @@ if TYPE_CHECKING:
     from mlxfill.loading.formats import FolderFormat, folder_format
     from mlxfill.loading.model import load_tokenizer
     from mlxfill.loading.tensors import (
+        files_fingerprint,
         inferred_quantization,
-        quantize_by_shapes,
+        load_weights,
         read_tensors,
     )
     from mlxfill.model.compiled import CompiledForward
@@ -149,6 +150,7 @@ __all__ = [
     "TokenView",
     "baked_head",
     "check_output",
+    "files_fingerprint",
     "fit_table",
     "folder_format",
     "for_template",
@@ -159,8 +161,8 @@ __all__ = [
     "load",
     "load_config",
     "load_tokenizer",
+    "load_weights",
     "painted",
-    "quantize_by_shapes",
     "read_tensors",
     "replacing",
     "standard_output",
@@ -193,6 +195,7 @@ _HOMES = {
     "Stats": "mlxfill.engine",
     "baked_head": "mlxfill.loading.baked",
     "check_output": "mlxfill.cli.terminal.outputs",
+    "files_fingerprint": "mlxfill.loading.tensors",
     "fit_table": "mlxfill.cli.terminal.tables",
     "folder_format": "mlxfill.loading.formats",
     "for_template": "mlxfill.tool_calls.messages",
@@ -203,8 +206,8 @@ _HOMES = {
     "load": "mlxfill.engine",
     "load_config": "mlxfill.config",
     "load_tokenizer": "mlxfill.loading.model",
+    "load_weights": "mlxfill.loading.tensors",
     "painted": "mlxfill.cli.terminal.origins",
-    "quantize_by_shapes": "mlxfill.loading.tensors",
     "read_tensors": "mlxfill.loading.tensors",
     "replacing": "mlxfill.whole",
     "standard_output": "mlxfill.cli.terminal.tables",

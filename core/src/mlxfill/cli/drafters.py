@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,7 +37,7 @@ def drafters(
     name = Loading(model=model).model_name(config)
     plugins = PluginManager.load(config)
     on_hub = name.count("/") == 1 and not name.startswith((".", "/", "~"))
-    folder = cached(name) if on_hub and not is_folder(name) else find(plugins, name)
+    folder = cached(name) if on_hub and not Path(name).is_dir() else find(plugins, name)
     found = find_drafters(plugins, name, folder)
     if as_json:
         typer.echo(json.dumps([each.as_dict() for each in found], indent=2))
@@ -44,13 +45,6 @@ def drafters(
     if not found:
         typer.echo(f"no drafter for {name} is known, here or in the table of published ones")
     _print_table(found)
-
-
-def is_folder(name: str) -> bool:
-    """Whether a name is that of a folder here."""
-    from pathlib import Path
-
-    return Path(name).is_dir()
 
 
 def _print_table(found: list[FoundDrafter]) -> None:

@@ -3,6 +3,7 @@
 ::
 
     find        all of them, the most promising first
+    inside      the one that came with the model, in its own folder
     places      the folders in which one may lie
     names       by which names a model is known; published pairs, a line each in pairs.txt
     fit         whether a drafter fits a model, by configs, tokenizers and headers of weights

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from attrs import asdict, frozen
 
 from mlxfill.drafters.fit import misfit, same_tokenizer
+from mlxfill.drafters.inside import bundled
 from mlxfill.drafters.names import names_of, normal, published_pairs, targets_of
 from mlxfill.drafters.outlook import ASSUMED, expected_speedup, weights_bytes
 from mlxfill.drafters.places import BESIDE, CACHED, IN_FOLDER, PUBLISHED, Place, places
 from mlxfill.installing import brought_by
 from mlxfill.loading.baked import baked_head
-from mlxfill.loading.formats import MODEL, MTP, QWEN, QWEN_MTP, folder_format
+from mlxfill.loading.formats import MODEL, MTP, folder_format, head_format
 from mlxfill.plugins.faults import recorded
 
 if TYPE_CHECKING:
@@ -87,21 +88,15 @@ class _Search:
         if self._target is None:
             return []
         head = baked_head(self._target)
-        size = head.size if head else None
-        for plugin, kind in self._plugins.draft_kinds():
-            with recorded(plugin, "draft", []):  # nobody asked for it
-                apart = self._target / kind.subfolder
-                if kind.subfolder and apart.is_dir() and kind.detect(apart):
-                    place = Place(apart, "", IN_FOLDER)
-                    return [self._made(place, MTP, (plugin, kind.name), size=weights_bytes(apart))]
-                if kind.baked is not None and kind.baked(self._target):
-                    place = Place(self._target, "", IN_FOLDER)
-                    return [self._made(place, MTP, (plugin, kind.name), size=size)]
+        located = bundled(self._plugins, self._target, [])
+        if located is not None:
+            owner, is_apart = (located.plugin, located.kind.name), located.folder != self._target
+            size = weights_bytes(located.folder) if is_apart or not head else head.size
+            return [self._made(Place(located.folder, "", IN_FOLDER), MTP, owner, size=size)]
         if head is None or not head.tensors:
             return []
-        family = (head.text_config.get("model_type"), head.config.get("model_type"))
-        key = QWEN_MTP if any(str(each).startswith(QWEN) for each in family) else MTP
-        return [self._made(Place(self._target, "", IN_FOLDER), key, size=size)]
+        place = Place(self._target, "", IN_FOLDER)
+        return [self._made(place, head_format(head), size=head.size)]
 
     def published(self) -> list[FoundDrafter]:
         """Those that the table of published pairs names."""

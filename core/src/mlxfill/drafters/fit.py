@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mlxfill.errors import ModelError
-from mlxfill.loading.files import check_header, read_json
+from mlxfill.loading.files import check_header, read_config, read_json
 from mlxfill.loading.formats import MODEL
 from mlxfill.rules import is_whole
 
@@ -69,7 +69,7 @@ def _tokens(file: Path, _changed: int) -> object:
 
 
 def _sizes(drafter: Path, target: Path) -> str:
-    ours, theirs = _config(drafter), _config(target)
+    ours, theirs = read_config(drafter), read_config(target)
     width = next((each for key in WIDTHS for each in _numbers(ours, (key,))), None)
     wanted = next(_numbers(theirs, ("hidden_size",)), None)
     if width and wanted and width != wanted:
@@ -82,13 +82,6 @@ def _sizes(drafter: Path, target: Path) -> str:
     if layers and last > layers:
         return f"{drafter} reads layer {last} of its model, {target} has {layers}"
     return ""
-
-
-def _config(folder: Path) -> Mapping[str, Any]:
-    with suppress(ModelError):
-        parsed = read_json(folder / "config.json")
-        return parsed if isinstance(parsed, dict) else {}
-    return {}
 
 
 def _numbers(config: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from mlxfill.loading.files import read_json
+from mlxfill.loading.files import read_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -72,7 +72,7 @@ def targets_of(folder: Path) -> set[str]:
 
 def _bases(folder: Path) -> Iterator[str]:
     """Models that a card or a config names as what it was made from or for."""
-    for content in (_card(folder / CARD), _config(folder)):
+    for content in (_card(folder / CARD), read_config(folder)):
         for key in BASES:
             yield from _texts(content.get(key))
         speculators = content.get("speculators_config")
@@ -91,11 +91,4 @@ def _card(file: Path) -> Mapping[str, Any]:
 
     with suppress(Exception):  # YAML of anybody
         return metadata_load(file) or {}
-    return {}
-
-
-def _config(folder: Path) -> Mapping[str, Any]:
-    with suppress(Exception):
-        parsed = read_json(folder / "config.json")
-        return parsed if isinstance(parsed, dict) else {}
     return {}

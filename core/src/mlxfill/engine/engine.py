@@ -15,8 +15,9 @@ from mlxfill.config import load_config
 from mlxfill.contracts import Fault
 from mlxfill.decode.profile import ModelProfile
 from mlxfill.decode.trace import Tracing
+from mlxfill.drafters.inside import bundled
 from mlxfill.engine.builder import RequestBuilder
-from mlxfill.engine.load_drafter import AUTO, bundled, mount, mount_best, passed_over
+from mlxfill.engine.load_drafter import AUTO, mount, mount_best, passed_over
 from mlxfill.engine.resources import Resources
 from mlxfill.errors import DrafterError, InputError
 from mlxfill.forward.guarded import PluginRewinders
@@ -382,7 +383,7 @@ class Engine:
     def _mount(self, artifact: str | os.PathLike[str] | None, name: str | None) -> None:
         """Load the drafter that was asked for, or the head that lies in the model's folder."""
         asked = artifact is not None or name is not None
-        if artifact in (None if asked else artifact, AUTO) and self.num_draft_tokens == 0:
+        if artifact in (None, AUTO) and self.num_draft_tokens == 0:
             return
         if artifact == AUTO:
             self._shared.drafter, said = mount_best(
@@ -390,9 +391,12 @@ class Engine:
             )
             self.faults.append(Fault("engine", "draft", said, notice=True))
             return
-        found = None if artifact else bundled(self.plugins, self.target, name, self.faults)
+        folder = self.target.path
+        found = (
+            bundled(self.plugins, folder, self.faults, name) if folder and not artifact else None
+        )
         if not asked and found is None:
-            told = passed_over(self.plugins, self.target.path) if self.target.path else ""
+            told = passed_over(self.plugins, folder) if folder else ""
             self.faults += [Fault("engine", "draft", told, notice=True)] if told else []
             return
         try:
@@ -404,9 +408,8 @@ class Engine:
                 raise
             self.faults.append(Fault("engine", "draft", f"{error}; going on without"))
             return
-        if found and self.target.path:
-            said = found.told(self.target.path)
-            self.faults.append(Fault(found.plugin, "draft", said, notice=True))
+        if found and folder:
+            self.faults.append(Fault(found.plugin, "draft", found.told(folder), notice=True))
 
     def _require_open(self) -> None:
         check_process()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attrs import frozen
-
 from mlxfill.drafters.fit import misfit
+from mlxfill.drafters.inside import Located
 from mlxfill.engine.find_model import find
 from mlxfill.errors import DrafterError, MlxfillError, PluginError
 from mlxfill.installing import brought_by
 from mlxfill.loading.baked import baked_head
-from mlxfill.loading.formats import MTP, QWEN, QWEN_MTP, folder_format
+from mlxfill.loading.formats import folder_format, head_format
 from mlxfill.nearest import did_you_mean, plugin_meant
 from mlxfill.plugins.advice import project_plugins
 from mlxfill.plugins.faults import one_line, recorded
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from mlxfill.contracts import DraftKind, Fault
+    from mlxfill.contracts import DraftKind
     from mlxfill.model.target import Target
     from mlxfill.plugins import PluginManager
     from mlxfill.policy.cost import CostCurve
@@ -33,21 +32,6 @@ AUTO = "auto"
 """In the place of a drafter: the best that lies on this machine."""
 NUMBERS = {"weights_bytes": (int, 0), "default_depth": (int, 1)}
 """What is reckoned with of a provider: types and least values."""
-
-
-@frozen
-class Located:
-    """A drafter that was found: plugin and kind that load it from ``folder``."""
-
-    plugin: str
-    kind: DraftKind
-    folder: Path
-
-    def told(self, model: Path) -> str:
-        """What is said of it once it is loaded."""
-        head = baked_head(model) if self.folder == model else None
-        what = head.what if head else f"what lies in {self.folder}"
-        return f"drafts with {what}, by the kind {self.kind.name!r}"
 
 
 def mount(
@@ -158,21 +142,6 @@ def _unfit(provider: object) -> str:
     return f"no {missing[0]}()" if missing else ""
 
 
-def bundled(
-    plugins: PluginManager, target: Target, name: str | None, faults: list[Fault]
-) -> Located | None:
-    """The head that came with the model, if a plugin that is on knows its kind."""
-    for plugin, kind in plugins.draft_kinds() if target.path else ():
-        folder = target.path / kind.subfolder if target.path and kind.subfolder else None
-        places = [(folder, kind.detect), (target.path, kind.baked)]
-        for place, lies in places if name in (None, kind.name, plugin) else ():
-            if place and lies and place.is_dir():
-                with recorded(plugin, "draft", faults):  # nobody asked for it
-                    if lies(place):
-                        return Located(plugin, kind, place)
-    return None
-
-
 def passed_over(plugins: PluginManager, folder: Path) -> str:
     """What to say of a head that lies in the model's folder and is not used; "" for none."""
     head = baked_head(folder)
@@ -180,8 +149,7 @@ def passed_over(plugins: PluginManager, folder: Path) -> str:
         return ""
     if head.broken:
         return f"the head of {folder} cannot be used: {head.broken}"
-    family = str(head.text_config.get("model_type") or head.config.get("model_type"))
-    loads = brought_by(f"draft-{QWEN_MTP if family.startswith(QWEN) else MTP}")
+    loads = brought_by(f"draft-{head_format(head)}")
     missing = plugins.remedy(*loads)
     if head.what:
         nobody = "no installed plugin loads it from there"

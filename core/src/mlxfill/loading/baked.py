@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from mlxfill.errors import DrafterError, ModelError
-from mlxfill.loading.files import check_header, read_json, tensor_names, tensor_sizes
+from mlxfill.loading.files import check_header, read_config, tensor_names, tensor_sizes
 from mlxfill.rules import is_whole
 
 if TYPE_CHECKING:
@@ -94,10 +94,7 @@ def baked_head(folder: str | os.PathLike[str]) -> BakedHead | None:
     ``model-mtp.safetensors``), then in the folder ``mtp``.  Raises nothing.
     """
     path = Path(folder)
-    parsed: Any = None
-    with suppress(ModelError):
-        parsed = read_json(path / "config.json")
-    config = parsed if isinstance(parsed, dict) else {}
+    config = read_config(path)
     parts = _parts(config)
     tensors = _among(tensor_names(path), parts)
     among = {name: path / file for name, file in tensors.items()}

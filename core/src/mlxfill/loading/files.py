@@ -53,6 +53,14 @@ def read_json(path: Path) -> Any:  # noqa: ANN401
     return parsed
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """What the ``config.json`` of a folder holds; nothing where it cannot be read as an object."""
+    with suppress(ModelError):
+        parsed = read_json(folder / "config.json")
+        return parsed if isinstance(parsed, dict) else {}
+    return {}
+
+
 def check_header(file: Path) -> list[str]:
     """Names of the tensors of a safetensors file.  Raises ``ModelError`` unless it is whole."""
     from safetensors import SafetensorError, safe_open

@@ -20,6 +20,8 @@ from mlxfill.loading.files import read_json, tensor_names
 if TYPE_CHECKING:
     import os
 
+    from mlxfill.loading.baked import BakedHead
+
 CONFIG = "config.json"
 MODEL, QWEN_MTP, MTP = "model", "qwen-mtp", "mtp"
 """The formats that are used somewhere, not only named."""
@@ -131,6 +133,12 @@ def folder_format(folder: str | os.PathLike[str]) -> FolderFormat:
         if _says(known, config) or (known.tensors and _match(known.tensors, _own_tensors(path))):
             return FolderFormat(known.key, known.name)
     return FolderFormat(*_model(path, config))
+
+
+def head_format(head: BakedHead) -> str:
+    """The format of a head that lies in a model's folder: that of its family."""
+    family = (head.text_config.get("model_type"), head.config.get("model_type"))
+    return QWEN_MTP if any(str(each).startswith(QWEN) for each in family) else MTP
 
 
 def _own_tensors(path: Path) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import hashlib
+from typing import TYPE_CHECKING, Any, cast
 
 import mlx.core as mx
 
@@ -22,6 +23,8 @@ ACTIVATION_SCALES = ("input_scale", "activation_scale")
 """For kernels that compute in fp8; decoded weights need none."""
 WORD = 32
 """Bits of an element of a quantized weight."""
+SAMPLED_BYTES = 1 << 16
+"""How much of each end of a weights file goes into its fingerprint."""
 
 
 def read_tensors(
@@ -124,3 +127,52 @@ def quantize_by_shapes(module: nn.Module, tensors: Mapping[str, mx.array]) -> No
     found = inferred_quantization(module, tensors)
     if found:
         nn.quantize(module, class_predicate=lambda path, _: found.get(path, False))
+
+
+def load_weights(
+    module: nn.Module, tensors: Mapping[str, mx.array], dtype: mx.Dtype, where: Path, user: str
+) -> None:
+    """Put all ``tensors`` into ``module``: dense ones in ``dtype``, quantized ones as they are.
+
+    :param where: file or folder of the weights, and ``user``: what the module is, for errors.
+    :raises DrafterError: a tensor is missing, left over or of another shape; names it.
+    """
+    from mlx.utils import tree_flatten
+
+    try:
+        quantize_by_shapes(module, tensors)
+    except DrafterError as error:
+        raise DrafterError(f"{where}: {error}") from error
+    expected = dict(cast("list[tuple[str, mx.array]]", tree_flatten(module.parameters())))
+    for name, parameter in expected.items():
+        if name not in tensors:
+            raise DrafterError(f"{where} lacks the tensor {name!r} that its config.json promises")
+        if tensors[name].shape != parameter.shape:
+            raise DrafterError(
+                f"{where}: tensor {name!r} has the shape {list(tensors[name].shape)}, its"
+                f" config.json says {list(parameter.shape)}"
+            )
+    left_over = sorted(tensors.keys() - expected.keys())
+    if left_over:
+        raise DrafterError(
+            f"{where} holds the tensor {left_over[0]!r}, for which {user} has no use"
+        )
+    module.load_weights([(name, _cast(tensors[name], dtype)) for name in expected])
+    module.eval()
+    mx.eval(module.parameters())
+
+
+def _cast(tensor: mx.array, dtype: mx.Dtype) -> mx.array:
+    return tensor.astype(dtype) if mx.issubdtype(tensor.dtype, mx.floating) else tensor
+
+
+def files_fingerprint(files: Iterable[Path]) -> str:
+    """16 hex digits that tell weights apart: names, sizes, headers and ends of the files."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name}:{file.stat().st_size}".encode())
+        with file.open("rb") as stream:
+            digest.update(stream.read(SAMPLED_BYTES))
+            stream.seek(max(file.stat().st_size - SAMPLED_BYTES, 0))
+            digest.update(stream.read())
+    return digest.hexdigest()[:16]

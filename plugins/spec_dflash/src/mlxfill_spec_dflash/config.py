@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from attrs import field, frozen
+from attrs import frozen
 
 from mlxfill import DrafterError, folder_format
 
@@ -74,7 +74,6 @@ class DrafterConfig:
     group_size: int = 0
     selector_rank: int = 0
     selector_top_k: int = 0
-    quantization: Mapping[str, Any] | None = field(default=None)
 
 
 def method_of(config: Mapping[str, Any]) -> Method | None:
@@ -207,7 +206,6 @@ def _built(method: Method, known: Mapping[str, Any]) -> DrafterConfig:
         group_size=int(known["conv_group_size"]) if method == "dflash2" else 0,
         selector_rank=int(known["selector_rank"]) if method == "dflash2" else 0,
         selector_top_k=int(known["selector_top_k"]) if method == "dflash2" else 0,
-        quantization=known.get("quantization"),
     )
 
 

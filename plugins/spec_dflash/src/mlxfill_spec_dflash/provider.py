@@ -7,11 +7,11 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from mlxfill import DraftCheckpoint, DrafterError, DraftSampling, TargetView
+from mlxfill import DraftCheckpoint, DrafterError, DraftSampling, TargetView, files_fingerprint
 from mlxfill_spec_dflash.config import DrafterConfig, read_config
 from mlxfill_spec_dflash.drafter import Drafter
 from mlxfill_spec_dflash.rows import BlockRows
-from mlxfill_spec_dflash.weights import build_module, fingerprint, parameters, read_tensors
+from mlxfill_spec_dflash.weights import build_module, parameters, read_module_tensors
 
 
 class BlockProvider:
@@ -60,8 +60,8 @@ def load_provider(folder: Path, target: TargetView) -> BlockProvider:
         raise DrafterError(f"{folder} has no *.safetensors")
     where = files[0] if len(files) == 1 else folder
     dtype = target.embed(mx.zeros((1, 1), mx.int32)).dtype
-    module = build_module(config, read_tensors(files), dtype, where)
-    return BlockProvider(Drafter(module, config, target), fingerprint(files))
+    module = build_module(config, read_module_tensors(files), dtype, where)
+    return BlockProvider(Drafter(module, config, target), files_fingerprint(files))
 
 
 def check_fit(config: DrafterConfig, folder: Path, target: TargetView) -> None:

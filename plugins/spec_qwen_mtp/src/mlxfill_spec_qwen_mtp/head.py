@@ -17,7 +17,7 @@ from mlx_lm.models.base import create_attention_mask
 from mlx_lm.models.cache import KVCache
 from mlx_lm.models.qwen3_5 import DecoderLayer, TextModelArgs
 
-from mlxfill import DrafterError, quantize_by_shapes
+from mlxfill import load_weights
 
 if TYPE_CHECKING:
     from mlxfill_spec_qwen_mtp.config import HeadConfig
@@ -68,34 +68,10 @@ def build_head(config: HeadConfig, tensors: Tensors, dtype: mx.Dtype, where: Pat
     :raises DrafterError: a tensor is missing, left over or of another shape; names it.
     """
     head = MtpHead(config)
-    try:
-        quantize_by_shapes(head, tensors)
-    except DrafterError as error:
-        raise DrafterError(f"{where}: {error}") from error
-    expected = parameters(head)
-    for name, parameter in expected.items():
-        if name not in tensors:
-            raise DrafterError(f"{where} lacks the tensor {name!r} that its config.json promises")
-        if tensors[name].shape != parameter.shape:
-            raise DrafterError(
-                f"{where}: tensor {name!r} has the shape {list(tensors[name].shape)}, its"
-                f" config.json says {list(parameter.shape)}"
-            )
-    left_over = sorted(tensors.keys() - expected.keys())
-    if left_over:
-        raise DrafterError(
-            f"{where} holds the tensor {left_over[0]!r}, for which a head has no use"
-        )
-    head.load_weights([(name, _cast(tensors[name], dtype)) for name in expected])
-    head.eval()
-    mx.eval(parameters(head))
+    load_weights(head, tensors, dtype, where, "a head")
     return head
 
 
 def parameters(module: nn.Module) -> Tensors:
     """Arrays of a module by name."""
     return dict(cast("list[tuple[str, mx.array]]", tree_flatten(module.parameters())))
-
-
-def _cast(tensor: mx.array, dtype: mx.Dtype) -> mx.array:
-    return tensor.astype(dtype) if mx.issubdtype(tensor.dtype, mx.floating) else tensor

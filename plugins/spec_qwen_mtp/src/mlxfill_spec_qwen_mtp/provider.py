@@ -16,6 +16,7 @@ from mlxfill import (
     DraftSampling,
     TargetView,
     baked_head,
+    files_fingerprint,
     read_tensors,
 )
 from mlxfill_spec_qwen_mtp.chain import Head
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from mlxfill_spec_qwen_mtp.settings import HeldRows, MtpSettings
 
 VOCABULARY_FILE = "draft_vocab.json"
-SAMPLED_BYTES = 1 << 16
-"""How much of each end of a weights file goes into its fingerprint."""
 
 
 class MtpProvider:
@@ -96,7 +95,7 @@ def load_provider(folder: Path, target: TargetView, settings: MtpSettings) -> Mt
             f" {name} has {target.vocab_size}: a head serves the model that it was trained with"
         )
     vocabulary = read_vocabulary(folder, settings, target.vocab_size)
-    identity = f"{fingerprint(files)}:vocabulary={_digest(json.dumps(vocabulary).encode())}"
+    identity = f"{files_fingerprint(files)}:vocabulary={_digest(json.dumps(vocabulary).encode())}"
     head = Head(module, target, vocabulary)
     return MtpProvider(head, config.block_size, settings.held_rows, identity)
 
@@ -138,18 +137,6 @@ def read_vocabulary(folder: Path, settings: MtpSettings, vocab_size: int) -> tup
             )
         before = token
     return tuple(ids)
-
-
-def fingerprint(files: Sequence[Path]) -> str:
-    """16 hex digits that tell weights apart: names, sizes, headers and ends of the files."""
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{file.name}:{file.stat().st_size}".encode())
-        with file.open("rb") as stream:
-            digest.update(stream.read(SAMPLED_BYTES))
-            stream.seek(max(file.stat().st_size - SAMPLED_BYTES, 0))
-            digest.update(stream.read())
-    return digest.hexdigest()[:16]
 
 
 def _digest(content: bytes) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,14 @@ from typing import TYPE_CHECKING, cast
 
 from mlx.utils import tree_flatten
 
-from mlxfill import DraftCheckpoint, DrafterError, DraftSampling, TargetView, folder_format
+from mlxfill import (
+    DraftCheckpoint,
+    DrafterError,
+    DraftSampling,
+    TargetView,
+    files_fingerprint,
+    folder_format,
+)
 from mlxfill_spec_two_model.chain import DraftModel
 from mlxfill_spec_two_model.rows import TwoModelRows
 from mlxfill_spec_two_model.tokenizers import first_difference
@@ -19,9 +25,6 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
     from mlxfill_spec_two_model.settings import TwoModelSettings
-
-SAMPLED_BYTES = 1 << 16
-"""How much of each end of a weights file goes into its fingerprint."""
 
 
 class TwoModelProvider:
@@ -89,16 +92,5 @@ def load_provider(folder: Path, target: TargetView, settings: TwoModelSettings) 
             f" {target.vocab_size}: ids that only one of them has are never proposed",
             stacklevel=2,
         )
-    return TwoModelProvider(draft, settings, fingerprint(folder))
-
-
-def fingerprint(folder: Path) -> str:
-    """16 hex digits that tell weights apart: names, sizes, headers and ends of the files."""
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.safetensors")):
-        digest.update(f"{file.name}:{file.stat().st_size}".encode())
-        with file.open("rb") as stream:
-            digest.update(stream.read(SAMPLED_BYTES))
-            stream.seek(max(file.stat().st_size - SAMPLED_BYTES, 0))
-            digest.update(stream.read())
-    return digest.hexdigest()[:16]
+    weights = sorted(folder.glob("*.safetensors"))
+    return TwoModelProvider(draft, settings, files_fingerprint(weights))
